@@ -1,0 +1,1 @@
+"""Questions answered by several runs: generators of progress, then a result."""

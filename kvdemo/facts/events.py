@@ -1,0 +1,109 @@
+"""The events of one run, in the order of the stream's grammar (see generation/stream.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvdemo.facts.records import RunRecord
+
+__all__ = [
+    "Finished",
+    "GenerationEvent",
+    "PrefillProgress",
+    "PromptEncoded",
+    "Reuse",
+    "TokenEmitted",
+    "Waiting",
+    "Working",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The run stands in line: `place` 1 is next. Repeated at least every half second."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """What became of the cache kept from earlier: how much of it this run continues, and why not more.
+
+    how            "fresh" (nothing was kept), "continued", "cropped", "copied" or "refilled"
+    kept_tokens    tokens the kept cache held
+    reused_tokens  of them, taken over
+    reason         one sentence for a person, "" when all of it was used
+    """
+
+    how: str
+    kept_tokens: int
+    reused_tokens: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEncoded:
+    """The run was accepted by the model's thread.
+
+    prompt_tokens   length of the whole prompt, reused part included
+    context_limit   the model's own limit in tokens, None when it has none
+    reserved_tokens slots that a cache of fixed size has reserved, None when it grows
+    notices         sentences a person must see (no chat template, system role folded in ...)
+    """
+
+    prompt_tokens: int
+    queue_s: float
+    prepare_s: float
+    context_limit: int | None = None
+    reserved_tokens: int | None = None
+    reuse: Reuse | None = None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """`done` of `of` prompt tokens have been given to the model (reused ones not counted)."""
+
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """Nothing new for half a second: the run goes on. Lets a page notice that its reader has left."""
+
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEmitted:
+    """One new token.
+
+    text                 what became readable with it, possibly nothing
+    time_s               since acceptance, taken in the model's thread
+    cache_tokens         positions the cache holds now (this token is not yet among them); 0 without a cache
+    cache_bytes          logical bytes of the cache's tensors; cache_storage_bytes: of their storages
+    """
+
+    index: int
+    token_id: int
+    text: str
+    time_s: float
+    cache_tokens: int
+    cache_bytes: int
+    cache_storage_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a run that did not fail. `reason` is one of stop, stop_string, length, cancelled, timed_out.
+
+    text is what became readable with the end (a held back piece); joined with the texts of the tokens it is record.text.
+    """
+
+    reason: str
+    record: RunRecord
+    text: str = ""
+
+
+GenerationEvent = Waiting | PromptEncoded | PrefillProgress | Working | TokenEmitted | Finished

@@ -1,0 +1,76 @@
+"""What is known about the model and the strategies, without touching either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Failed", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The loaded model, for the chip on the page and the reports.
+
+    source               a sentence: where the weights came from
+    context_limit        the model's own limit in tokens, None when it names none
+    cache_bytes_per_token   of one sequence, in the model's dtype, below any window
+    revision             commit of a hub snapshot, None otherwise
+    """
+
+    name: str
+    source: str
+    model_type: str
+    num_parameters: int
+    weight_bytes: int
+    dtype: str
+    device: str
+    context_limit: int | None
+    cache_bytes_per_token: int
+    vocab_size: int
+    has_chat_template: bool
+    attention: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """`step` in words ("weights, 2 of 3"), `name` of the model as far as it is known."""
+
+    name: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    facts: ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """`reason` is one line: what went wrong and what to do."""
+
+    name: str
+    reason: str
+
+
+ModelStatus = Loading | Ready | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """A row of the strategies table as everybody above the caches sees it.
+
+    exact               greedy output must equal the uncached run's in float32; else the strategy is lossy
+    keeping             what a kept cache allows: "crop", "copy", "append" or "no"
+    fixed_size          reserves its slots before the run
+    unavailable_reason  a sentence, None where the strategy can be used on this machine with this model
+    """
+
+    key: str
+    label: str
+    trade: str
+    exact: bool
+    keeping: str
+    fixed_size: bool = False
+    compiles: bool = False
+    unavailable_reason: str | None = None

@@ -1,0 +1,196 @@
+"""What a cache weighs: footprints of layers, plans made of them, and points that were measured.
+
+A footprint counts elements, never bytes, so that a change of length, batch or dtype is arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.requests import checked_choice, checked_int, checked_number
+
+__all__ = [
+    "CACHE_DTYPES",
+    "LAYER_KINDS",
+    "Architecture",
+    "Capacity",
+    "FixedState",
+    "LayerFootprint",
+    "LayerPlan",
+    "MeasuredLayer",
+    "MeasuredPoint",
+    "MemoryPlan",
+    "MemoryRequest",
+]
+
+CACHE_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+LAYER_KINDS = ("full", "sliding", "chunked", "latent", "indexed", "state", "hybrid", "shared", "cross")
+MAX_LENGTH = 100_000_000
+MAX_BATCH = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FixedState:
+    """Elements of one sequence whatever its length. bytes_each None: stored in the cache's dtype."""
+
+    elements: int
+    bytes_each: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFootprint:
+    """What one layer keeps for one sequence.
+
+    per token        kv_heads x key_dim + value_heads x value_dim + extra_elements
+    window           tokens a sliding or chunked layer attends to; None: all of them
+    held_window      tokens a growing cache keeps between steps (window - 1 in transformers); None: all
+    fixed            states whose size does not depend on the length
+    shares           index of the layer whose cache this one reads (it stores nothing itself)
+    """
+
+    index: int
+    kind: str
+    kv_heads: int = 0
+    key_dim: int = 0
+    value_heads: int = 0
+    value_dim: int = 0
+    extra_elements: int = 0
+    window: int | None = None
+    held_window: int | None = None
+    fixed: tuple[FixedState, ...] = ()
+    shares: int | None = None
+
+    @property
+    def elements_per_token(self) -> int:
+        return self.kv_heads * self.key_dim + self.value_heads * self.value_dim + self.extra_elements
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A model as the planner sees it: geometry, and how it became known.
+
+    method   "traced" (the model's own code was run on meta), "estimated" (from fields) or "by hand"
+    """
+
+    name: str
+    model_type: str
+    layers: tuple[LayerFootprint, ...]
+    num_parameters: int | None
+    context_limit: int | None
+    dtype: str
+    method: str
+    attention_heads: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest:
+    """How long, how many, in which dtypes, within which budget."""
+
+    seq_len: int
+    batch_size: int = 1
+    cache_dtype: str = "bfloat16"
+    weights_dtype: str | None = None
+    budget_gib: float | None = None
+    keep_free: float = 0.1
+    tensor_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        checked_int("seq_len", self.seq_len, 1, MAX_LENGTH)
+        checked_int("batch_size", self.batch_size, 1, MAX_BATCH)
+        checked_choice("cache_dtype", self.cache_dtype, tuple(CACHE_DTYPES))
+        if self.weights_dtype is not None:
+            checked_choice("weights_dtype", self.weights_dtype, (*CACHE_DTYPES, "int4"))
+        if self.budget_gib is not None:
+            checked_number("budget_gib", self.budget_gib, 0.001, 1_000_000)
+        if checked_number("keep_free", self.keep_free, 0, 0.99) < 0:
+            raise InvalidRequest("keep_free", "must be a share between 0 and 0.99")
+        checked_int("tensor_parallel", self.tensor_parallel, 1, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """One layer of a plan; sizes for the whole batch, in bytes."""
+
+    footprint: LayerFootprint
+    held_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What fits in the budget with the share kept free.
+
+    usable_bytes         budget less the kept free share, less the weights; negative when the weights alone do not fit
+    longest_by_batch     (requests at once, longest request in tokens, capped by the model's own limit?)
+    most_at_once         requests of the asked length that fit together
+    """
+
+    budget_bytes: int
+    usable_bytes: int
+    longest_by_batch: tuple[tuple[int, int, bool], ...]
+    most_at_once: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Predicted sizes in bytes for the whole batch.
+
+    held              what a growing cache holds after seq_len tokens, fixed state included
+    reserved          what a cache of fixed size allocates: reserved_attention + fixed_state
+    uniform           every attention layer at full length, fixed state included
+    bytes_per_token   one sequence, at this length (layers beyond their window add nothing)
+    crossover_tokens  smallest length per request at which the cache reaches the weights; None: never
+    """
+
+    architecture: Architecture
+    request: MemoryRequest
+    layers: tuple[LayerPlan, ...]
+    weight_bytes: int | None
+    held_bytes: int
+    reserved_bytes: int
+    uniform_bytes: int
+    reserved_attention_bytes: int
+    fixed_state_bytes: int
+    bytes_per_token: int
+    crossover_tokens: int | None
+    budget_crossover_tokens: int | None = None
+    capacity: Capacity | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLayer:
+    """One layer of a live cache, bytes: logical (the tensors), storage (what stays allocated), and the prediction."""
+
+    index: int
+    kind: str
+    held_bytes: int
+    storage_bytes: int
+    predicted_bytes: int
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """A cache of the loaded model, really filled with seq_len tokens and weighed."""
+
+    strategy: str
+    seq_len: int
+    layers: tuple[MeasuredLayer, ...]
+    process_bytes: int | None = None
+    process_kind: str = "resident"
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(layer.held_bytes for layer in self.layers)
+
+    @property
+    def storage_bytes(self) -> int:
+        return sum(layer.storage_bytes for layer in self.layers)
+
+    @property
+    def predicted_bytes(self) -> int:
+        return sum(layer.predicted_bytes for layer in self.layers)

@@ -1,0 +1,113 @@
+"""What one run did: raw times, counts and work. Every rate is a property, None when it is undefined.
+
+Definitions (the README prints them for readers):
+    prefill_s = ttft_s = first token - accepted        decode_s = last token - first token
+    tpot_s = decode_s / (n - 1)                        generation_s = prefill_s + decode_s
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["FINISH_REASONS", "STATUSES", "RunRecord"]
+
+FINISH_REASONS = ("stop", "stop_string", "length", "cancelled", "timed_out")
+STATUSES = ("ok", "cancelled", "failed", "timed_out")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of the model.
+
+    token_times_s         one per new token, since acceptance by the model's thread
+    positions_computed    one per forward: positions whose keys and values it computed
+    positions_read        one per forward: positions it took from the cache
+    cache_bytes_by_token  one per new token: (logical, storage) bytes
+    cache_bytes_by_device logical bytes at the end, per device name
+    peak_bytes            above the baseline; peak_kind "allocator" (accelerator) or "resident" (process, sampled)
+    would_end_at          fixed length only: index of the first end token that was passed over
+    compile_s             time torch.compile took, None where nothing was compiled
+    round, order          place in a comparison; None outside one
+    """
+
+    strategy: str
+    status: str
+    finish_reason: str | None
+    prompt_tokens: int
+    token_ids: tuple[int, ...] = ()
+    token_times_s: tuple[float, ...] = ()
+    positions_computed: tuple[int, ...] = ()
+    positions_read: tuple[int, ...] = ()
+    text: str = ""
+    error: str | None = None
+    reused_tokens: int = 0
+    queue_s: float = 0.0
+    prepare_s: float = 0.0
+    request_s: float | None = None
+    cache_tokens: int = 0
+    cache_bytes: int = 0
+    cache_storage_bytes: int = 0
+    cache_bytes_by_token: tuple[tuple[int, int], ...] = ()
+    cache_bytes_by_device: dict[str, int] = field(default_factory=dict)
+    peak_bytes: int | None = None
+    peak_kind: str | None = None
+    would_end_at: int | None = None
+    compile_s: float | None = None
+    round: int | None = None
+    order: int | None = None
+    warmup: bool = False
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def prefill_s(self) -> float | None:
+        """Accepted to first token known, s."""
+        return self.token_times_s[0] if self.token_times_s else None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, s: the same as prefill for a local run."""
+        return self.prefill_s
+
+    @property
+    def decode_s(self) -> float | None:
+        """First token to last token, s."""
+        return self.token_times_s[-1] - self.token_times_s[0] if self.token_times_s else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first, s; None below two tokens."""
+        if self.decode_s is None or self.new_tokens < 2:
+            return None
+        return self.decode_s / (self.new_tokens - 1)
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        return 1 / self.tpot_s if self.tpot_s else None
+
+    @property
+    def prefill_tokens_per_s(self) -> float | None:
+        """Prompt tokens processed (not reused) per second of prefill."""
+        return (self.prompt_tokens - self.reused_tokens) / self.prefill_s if self.prefill_s else None
+
+    @property
+    def generation_s(self) -> float | None:
+        """Accepted to last token, s."""
+        return self.token_times_s[-1] if self.token_times_s else None
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """Time of each step after the first token, s: one fewer than tokens."""
+        times = self.token_times_s
+        return tuple(after - before for before, after in zip(times, times[1:], strict=False))
+
+    @property
+    def total_computed(self) -> int:
+        return sum(self.positions_computed)
+
+    @property
+    def counts(self) -> bool:
+        """Does this run belong in the statistics? Warm-ups and runs that did not finish do not."""
+        return self.status == "ok" and not self.warmup

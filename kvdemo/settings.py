@@ -1,0 +1,89 @@
+"""What the operator decided: environment and flags, checked once, and the limits of each mode.
+
+    KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models are kept
+    KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
+    KVDEMO_DTYPE   auto, float32, bfloat16, float16
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvdemo.errors import InvalidRequest
+
+__all__ = ["DEFAULT_MODEL", "Limits", "Settings"]
+
+DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+MODES = ("local", "share", "space")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a visitor may ask for.
+
+    waiting            runs that may stand in line
+    new_tokens         longest answer
+    run_s              wall-clock limit of one run
+    compare_budget_s   wall-clock limit of one comparison
+    kept_cache_share   share of free memory for caches kept between turns; idle_s: how long they are kept
+    """
+
+    waiting: int = 20
+    new_tokens: int = 4096
+    prompt_chars: int = 200_000
+    run_s: float = 600.0
+    compare_budget_s: float = 3600.0
+    kept_cache_share: float = 0.25
+    idle_s: float = 900.0
+    upload_bytes: int = 5 * 1024 * 1024
+
+
+PUBLIC_LIMITS = Limits(waiting=10, new_tokens=1024, run_s=180.0, compare_budget_s=600.0, prompt_chars=50_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    model: str | None = None
+    home: Path = field(default_factory=lambda: default_home({}))
+    mode: str = "local"
+    device: str = "auto"
+    dtype: str = "auto"
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], *, model: str | None = None, share: bool = False) -> Settings:
+        """Settings from the environment, flags first; InvalidRequest that names the variable otherwise."""
+        mode = environ.get("KVDEMO_MODE") or ("space" if environ.get("SYSTEM") == "spaces" else "local")
+        if share and mode == "local":
+            mode = "share"
+        for name, value, choices in (
+            ("KVDEMO_MODE", mode, MODES),
+            ("KVDEMO_DEVICE", environ.get("KVDEMO_DEVICE") or "auto", DEVICES),
+            ("KVDEMO_DTYPE", environ.get("KVDEMO_DTYPE") or "auto", DTYPES),
+        ):
+            if value not in choices:
+                raise InvalidRequest(name, f"{value!r} is not one of {', '.join(choices)}")
+        return cls(
+            model=model or environ.get("KVDEMO_MODEL") or None,
+            home=Path(environ["KVDEMO_HOME"]).expanduser() if environ.get("KVDEMO_HOME") else default_home(environ),
+            mode=mode,
+            device=environ.get("KVDEMO_DEVICE") or "auto",
+            dtype=environ.get("KVDEMO_DTYPE") or "auto",
+            limits=Limits() if mode == "local" else PUBLIC_LIMITS,
+        )
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """kvdemo's folder in the user's cache directory."""
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "kvdemo"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "kvdemo"
+    if sys.platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kvdemo"
+    return Path.home() / ".cache" / "kvdemo"
