@@ -1,0 +1,63 @@
+"""A tiny seeded model built in code: a byte-level tokenizer (256 bytes, then end and padding) and four Llama layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PROMPT = "The quick brown fox"  # 19 tokens
+EOS_ID = 256
+PAD_ID = 257
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+def tiny_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> Any:
+    """One token per UTF-8 byte, ids 0 to 255 equal to the byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = _byte_alphabet()
+    vocab = {alphabet[byte]: byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
+    if chat_template is not None:
+        fast.chat_template = chat_template
+    return fast
+
+
+def tiny_model(seed: int = 0, **changes: Any) -> Any:
+    """A Llama with 4 layers, 4 heads, 2 KV heads of 16, float32, 1,024 positions; `changes` go to its config."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    fields: dict[str, Any] = {
+        "vocab_size": 258,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "initializer_range": 0.3,
+        "eos_token_id": EOS_ID,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": None,
+        **changes,
+    }
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(LlamaConfig(**fields)).eval()
+
+
+def _byte_alphabet() -> list[str]:
+    """GPT-2's printable stand-in for every byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters, spare = {byte: chr(byte) for byte in printable}, 256
+    for byte in range(256):
+        if byte not in letters:
+            letters[byte] = chr(spare)
+            spare += 1
+    return [letters[byte] for byte in range(256)]
