@@ -1,0 +1,97 @@
+"""Medians, paired ratios, exact intervals and straight lines: arithmetic on plain numbers.
+
+It knows nothing of runs or models. Missing values (None) are skipped, never counted as 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvdemo.facts.results import Line, Spread
+
+__all__ = ["Interval", "fit_line", "is_clear", "median", "order_statistic_interval", "paired_ratios", "spread"]
+
+MIN_ROUNDS = 6  # below it the range of the values covers the median in less than 95 % of cases
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval of the median of what was sampled, with the chance that such an interval holds it."""
+
+    low: float
+    high: float
+    coverage: float
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The middle value (the mean of the middle two), None when there is none."""
+    known = _known(values)
+    if not known:
+        return None
+    middle = len(known) // 2
+    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Median, smallest, largest and count, None when there is no value."""
+    known = _known(values)
+    middle = median(known)
+    return None if middle is None else Spread(median=middle, low=known[0], high=known[-1], n=len(known))
+
+
+def paired_ratios(pairs: Iterable[tuple[float | None, float | None]]) -> tuple[float, ...]:
+    """baseline / candidate of each pair; a pair that lacks a value, or whose candidate is 0, is left out."""
+    return tuple(
+        baseline / candidate
+        for baseline, candidate in pairs
+        if baseline is not None and candidate is not None and candidate > 0 and math.isfinite(baseline / candidate)
+    )
+
+
+def order_statistic_interval(values: Sequence[float], coverage: float = 0.95) -> Interval | None:
+    """Between which two of the values does the median of their distribution lie, at `coverage` or more?
+
+    Exact, whatever the distribution: the k-th smallest and k-th largest of n values enclose its median with
+    probability 1 - 2 P(Binomial(n, 1/2) < k). The largest k that reaches `coverage` is taken; None when not even
+    the range does (below six values at 95 %). Six: min to max, 96.9 %; nine: 2nd to 8th, 96.1 %.
+    Source: David and Nagaraja, Order Statistics, section 7.1.
+    """
+    n = len(values)
+    best: Interval | None = None
+    outside = 0.0
+    ordered = sorted(values)
+    for k in range(1, n // 2 + 1):
+        outside += 2 * math.comb(n, k - 1) / 2**n
+        if 1 - outside < coverage:
+            break
+        best = Interval(ordered[k - 1], ordered[n - k], 1 - outside)
+    return best
+
+
+def is_clear(values: Sequence[float], within: float = 0.05) -> bool:
+    """Is the interval of the median within `within` of the median on both sides?"""
+    interval, middle = order_statistic_interval(values), median(values)
+    if interval is None or middle is None:
+        return False
+    return interval.high - middle <= within * middle and middle - interval.low <= within * middle
+
+
+def fit_line(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
+    """The least squares line through the points, None with fewer than two different xs."""
+    n = len(xs)
+    if n != len(ys):
+        raise ValueError("as many xs as ys are needed")
+    if n < 2:
+        return None
+    mean_x, mean_y = math.fsum(xs) / n, math.fsum(ys) / n
+    around = math.fsum((x - mean_x) ** 2 for x in xs)
+    if around == 0:
+        return None
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / around
+    return Line(intercept=mean_y - slope * mean_x, slope=slope)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return sorted(value for value in values if value is not None and math.isfinite(value))
