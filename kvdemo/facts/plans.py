@@ -22,10 +22,23 @@ __all__ = [
     "MeasuredPoint",
     "MemoryPlan",
     "MemoryRequest",
+    "TokenStream",
 ]
 
 CACHE_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
-LAYER_KINDS = ("full", "sliding", "chunked", "latent", "indexed", "state", "hybrid", "shared", "cross")
+LAYER_KINDS = (
+    "full",
+    "sliding",
+    "chunked",
+    "latent",
+    "indexed",
+    "compressed",
+    "state",
+    "hybrid",
+    "shared",
+    "cross",
+    "none",
+)
 MAX_LENGTH = 100_000_000
 MAX_BATCH = 1_000_000
 
@@ -39,10 +52,36 @@ class FixedState:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenStream:
+    """Tensors of a layer, beside keys and values, whose size depends on the length N in tokens.
+
+    elements     of one entry
+    every        tokens per entry: there are N // every entries
+    remainder    N % every entries instead: tokens that wait until their entry is full
+    once         one entry as soon as N reaches `every`, and never more
+    bytes_each   None: stored in the cache's dtype
+    """
+
+    elements: int
+    every: int = 1
+    remainder: bool = False
+    once: bool = False
+    bytes_each: int | None = None
+
+    def elements_at(self, num_tokens: int) -> int:
+        """Elements that one sequence of num_tokens keeps."""
+        if self.once:
+            return self.elements if num_tokens >= self.every else 0
+        return self.elements * (num_tokens % self.every if self.remainder else num_tokens // self.every)
+
+
+@dataclass(frozen=True, slots=True)
 class LayerFootprint:
     """What one layer keeps for one sequence.
 
     per token        kv_heads x key_dim + value_heads x value_dim + extra_elements
+    lead_tokens      positions that the model puts in front of every sequence
+    streams          what grows in another way
     window           tokens a sliding or chunked layer attends to; None: all of them
     held_window      tokens a growing cache keeps between steps (window - 1 in transformers); None: all
     fixed            states whose size does not depend on the length
@@ -60,6 +99,8 @@ class LayerFootprint:
     held_window: int | None = None
     fixed: tuple[FixedState, ...] = ()
     shares: int | None = None
+    lead_tokens: int = 0
+    streams: tuple[TokenStream, ...] = ()
 
     @property
     def elements_per_token(self) -> int:
@@ -70,7 +111,10 @@ class LayerFootprint:
 class Architecture:
     """A model as the planner sees it: geometry, and how it became known.
 
-    method   "traced" (the model's own code was run on meta), "estimated" (from fields) or "by hand"
+    method       "traced" (the model's own code was run on meta), "estimated" (from fields) or "by hand"
+    encoder_len  tokens that the encoder of an encoder-decoder hands over when the request does not say; None: as
+                 many as the request's own length
+    static       False: transformers has no cache of fixed size for this model
     """
 
     name: str
@@ -82,11 +126,13 @@ class Architecture:
     method: str
     attention_heads: int | None = None
     notes: tuple[str, ...] = ()
+    encoder_len: int | None = None
+    static: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest:
-    """How long, how many, in which dtypes, within which budget."""
+    """How long, how many, in which dtypes, within which budget; encoder_len: tokens that an encoder hands over."""
 
     seq_len: int
     batch_size: int = 1
@@ -95,6 +141,7 @@ class MemoryRequest:
     budget_gib: float | None = None
     keep_free: float = 0.1
     tensor_parallel: int = 1
+    encoder_len: int | None = None
 
     def __post_init__(self) -> None:
         checked_int("seq_len", self.seq_len, 1, MAX_LENGTH)
@@ -107,6 +154,8 @@ class MemoryRequest:
         if checked_number("keep_free", self.keep_free, 0, 0.99) < 0:
             raise InvalidRequest("keep_free", "must be a share between 0 and 0.99")
         checked_int("tensor_parallel", self.tensor_parallel, 1, 1024)
+        if self.encoder_len is not None:
+            checked_int("encoder_len", self.encoder_len, 1, MAX_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
