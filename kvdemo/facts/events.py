@@ -33,12 +33,17 @@ class Reuse:
     kept_tokens    tokens the kept cache held
     reused_tokens  of them, taken over
     reason         one sentence for a person, "" when all of it was used
+    kept_token, new_token   ids at the first difference, kept_text and new_text the same as text; None where none differs
     """
 
     how: str
     kept_tokens: int
     reused_tokens: int
     reason: str = ""
+    kept_token: int | None = None
+    new_token: int | None = None
+    kept_text: str | None = None
+    new_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

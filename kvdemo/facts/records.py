@@ -8,6 +8,7 @@ Definitions (the README prints them for readers):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 __all__ = ["FINISH_REASONS", "STATUSES", "RunRecord"]
 
@@ -101,7 +102,7 @@ class RunRecord:
     def step_s(self) -> tuple[float, ...]:
         """Time of each step after the first token, s: one fewer than tokens."""
         times = self.token_times_s
-        return tuple(after - before for before, after in zip(times, times[1:], strict=False))
+        return tuple(after - before for before, after in pairwise(times))
 
     @property
     def total_computed(self) -> int:

@@ -103,7 +103,7 @@ class Verdict:
     """Are the tokens of two arms the same? Judged on ids, over every round in which both finished.
 
     same_output          None: no round in which both finished
-    first_difference     index of the first token that differs, None when all are the same (or one is a prefix: its length)
+    first_difference     index of the first token that differs (one a prefix of the other: its length), else None
     expected_equal       both arms are exact and the run was greedy float32: a difference is a fault
     largest_gap          largest difference of logits up to there, None when not measured
     baseline_text, candidate_text   the texts around the first difference, "" when there is none

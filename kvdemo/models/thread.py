@@ -34,7 +34,7 @@ class ModelThread:
                 return
             try:
                 result = job()
-            except BaseException as error:  # noqa: BLE001 - everything belongs to whoever asked
+            except BaseException as error:  # everything belongs to whoever asked
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -1,0 +1,129 @@
+"""What a live cache weighs: bytes per layer, keys and values apart, states, storages, devices.
+
+The only file that knows private fields of transformers' cache layers. Logical bytes are what the tensors show; storage
+bytes are what stays allocated behind them (a sliding layer's view keeps the whole prompt's storage after a long prefill).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache
+
+__all__ = ["CacheWeight", "LayerWeight", "cached_tokens", "layer_tensors", "weigh", "weigh_layers"]
+
+# Tensors of bookkeeping that a layer keeps beside its data: counters and the window's size, all of them below two dimensions.
+_DATA_MIN_DIM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeight:
+    """One layer of a live cache, in bytes. other_bytes: quantisation's scales and residual, indexer keys."""
+
+    index: int
+    layer_class: str
+    keys_bytes: int
+    values_bytes: int
+    states_bytes: int
+    other_bytes: int
+    storage_bytes: int
+    device: str | None
+
+    @property
+    def held_bytes(self) -> int:
+        return self.keys_bytes + self.values_bytes + self.states_bytes + self.other_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWeight:
+    """A whole cache, in bytes."""
+
+    held_bytes: int
+    storage_bytes: int
+    by_device: dict[str, int]
+
+
+def layers_of(cache: Cache) -> list[Any]:
+    """The layers of a cache; an encoder-decoder cache gives its own layers, then those of cross-attention."""
+    if hasattr(cache, "self_attention_cache"):
+        return [*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers]
+    return list(cache.layers)
+
+
+def cached_tokens(cache: Cache | None) -> int:
+    """How many positions does the cache hold? 0 without a cache, and for one of states only."""
+    return 0 if cache is None else int(cache.get_seq_length())
+
+
+def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor in which a cache layer keeps data, with the name of its field."""
+    for name, value in vars(layer).items():
+        quantised = name.startswith("_quantized")
+        for tensor in _tensors_in(value):
+            # fp8 keeps one scale per layer as a scalar; elsewhere scalars and vectors are counters.
+            if quantised or tensor.dim() >= _DATA_MIN_DIM:
+                yield name, tensor
+
+
+def weigh(cache: Cache | None) -> CacheWeight:
+    """What does this cache weigh now? A few microseconds per layer, so that it can be asked at every token."""
+    held = 0
+    by_device: dict[str, int] = {}
+    storages: dict[int, int] = {}
+    for layer in layers_of(cache) if cache is not None else ():
+        for _, tensor in layer_tensors(layer):
+            num_bytes = tensor.numel() * tensor.element_size()
+            held += num_bytes
+            device = str(tensor.device)
+            by_device[device] = by_device.get(device, 0) + num_bytes
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+    return CacheWeight(held, sum(storages.values()), by_device)
+
+
+def weigh_layers(cache: Cache) -> tuple[LayerWeight, ...]:
+    """What does each layer of this cache weigh?"""
+    return tuple(_weigh_layer(index, layer) for index, layer in enumerate(layers_of(cache)))
+
+
+def _weigh_layer(index: int, layer: Any) -> LayerWeight:
+    keys = values = states = other = 0
+    storages: dict[int, int] = {}
+    device = None
+    for name, tensor in layer_tensors(layer):
+        num_bytes = tensor.numel() * tensor.element_size()
+        if name in ("keys", "_quantized_keys"):
+            keys += num_bytes
+        elif name in ("values", "_quantized_values"):
+            values += num_bytes
+        elif name in ("conv_states", "recurrent_states"):
+            states += num_bytes
+        else:
+            other += num_bytes
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage.nbytes()
+        device = str(tensor.device)
+    return LayerWeight(index, type(layer).__name__, keys, values, states, other, sum(storages.values()), device)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The plain tensors inside a field: itself, or those in its dicts, tuples and wrapped (quantised) tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if hasattr(value, "__tensor_flatten__"):
+            names, _ = value.__tensor_flatten__()
+            for name in names:
+                yield from _tensors_in(getattr(value, name))
+        else:
+            yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _tensors_in(inner)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _tensors_in(inner)

@@ -1,0 +1,169 @@
+"""Caches kept between requests: one per owner, continued where the next prompt begins with the same tokens.
+
+Prompts are compared by token ids, never by text. A kept cache is continued in place or cropped; it is copied only where two
+continuations need it (the operator's shared prefix). The budget counts storage bytes; the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from kvdemo.caches.footprint import weigh
+from kvdemo.caches.strategies import Strategy
+from kvdemo.facts.events import Reuse
+
+if TYPE_CHECKING:
+    from transformers import Cache, PreTrainedConfig
+
+__all__ = ["KeptCaches", "common_prefix"]
+
+MIN_KEPT_SLOTS = 512
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens do two sequences share from the start?"""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    strategy: str
+    cache: Cache
+    token_ids: tuple[int, ...]
+    storage_bytes: int
+    used_s: float
+
+
+class KeptCaches:
+    """The store. take and keep are called in the model's thread; release, sweep and the figures from anywhere.
+
+    budget_bytes   asked each time a cache is kept
+    idle_s         a cache that was not used for so long is dropped
+    """
+
+    def __init__(
+        self, budget_bytes: Callable[[], int], idle_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._budget_bytes = budget_bytes
+        self._idle_s = idle_s
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._taken: set[str] = set()
+        self._shared: _Kept | None = None
+        self._lock = threading.Lock()
+
+    def take(
+        self, owner: str, strategy: Strategy, token_ids: tuple[int, ...], slots: int, config: PreTrainedConfig
+    ) -> tuple[Cache | None, Reuse]:
+        """The cache to continue for this prompt, and what of it is reused; at least one prompt token stays to be processed.
+
+        The owner's cache leaves the store until `keep` brings it back.
+        """
+        with self._lock:
+            kept = self._kept.pop(owner, None)
+            self._taken.add(owner)
+            shared = self._shared
+        if strategy.keeping == "no":
+            return strategy.make(config, slots), Reuse("fresh", 0, 0)
+        reuse = Reuse("fresh", 0, 0)
+        if kept is not None:
+            reuse = _fit(kept, strategy, token_ids, slots)
+            if reuse.reused_tokens:
+                return kept.cache, reuse
+        if shared is not None and strategy.key == shared.strategy:
+            common = min(common_prefix(shared.token_ids, token_ids), len(token_ids) - 1)
+            if common == len(shared.token_ids):
+                return copy.deepcopy(shared.cache), Reuse(
+                    "copied", common, common, "The shared system prompt was copied."
+                )
+        return strategy.make(config, _kept_slots(strategy, slots)), reuse
+
+    def keep(self, owner: str, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
+        """Keep an owner's cache, which holds exactly these tokens, unless the owner has gone meanwhile or it is over budget."""
+        with self._lock:
+            if owner not in self._taken:
+                return
+            self._taken.discard(owner)
+            if strategy.keeping == "no" or not token_ids:
+                return
+            self._kept[owner] = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
+            budget = self._budget_bytes()
+            while self._kept and sum(kept.storage_bytes for kept in self._kept.values()) > budget:
+                self._kept.popitem(last=False)
+
+    def share(self, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
+        """Make this the operator's prefix, copied for every owner whose prompt begins with it."""
+        with self._lock:
+            self._shared = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
+
+    def release(self, owner: str) -> None:
+        """Forget an owner: his cache is freed now, or when the run that uses it ends."""
+        with self._lock:
+            self._kept.pop(owner, None)
+            self._taken.discard(owner)
+
+    def sweep(self) -> None:
+        """Drop what was idle for too long."""
+        with self._lock:
+            for owner in [owner for owner, kept in self._kept.items() if self._clock() - kept.used_s > self._idle_s]:
+                del self._kept[owner]
+
+    def storage_bytes(self, owner: str | None = None) -> int:
+        """Bytes kept for one owner, or for all of them."""
+        with self._lock:
+            return sum(kept.storage_bytes for name, kept in self._kept.items() if owner is None or name == owner)
+
+    def token_ids(self, owner: str) -> tuple[int, ...]:
+        """The tokens an owner's kept cache holds; none when nothing is kept."""
+        with self._lock:
+            kept = self._kept.get(owner)
+            return kept.token_ids if kept is not None else ()
+
+
+def _kept_slots(strategy: Strategy, slots: int) -> int:
+    """A cache of fixed size that is to last for several turns reserves a power of two, so that the next ones fit."""
+    return max(MIN_KEPT_SLOTS, 1 << (slots - 1).bit_length()) if strategy.fixed_size else slots
+
+
+def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int) -> Reuse:
+    """Crop the kept cache to what it shares with a prompt, where that is possible; reused_tokens 0 where it is not."""
+    held = len(kept.token_ids)
+    if kept.strategy != strategy.key:
+        return Reuse("refilled", held, 0, "The cache strategy was changed, so the kept cache was dropped.")
+    if strategy.fixed_size and kept.cache.get_max_length() < slots:
+        return Reuse(
+            "refilled",
+            held,
+            0,
+            f"The kept cache has {kept.cache.get_max_length():,} slots and this turn needs {slots:,}.",
+        )
+    common = common_prefix(kept.token_ids, token_ids)
+    differs = common < min(held, len(token_ids))
+    kept_token, new_token = (kept.token_ids[common], token_ids[common]) if differs else (None, None)
+    reason = f"First difference at token {common + 1:,}." if differs else ""
+    reused = min(common, len(token_ids) - 1)
+
+    def told(how: str, reused_tokens: int, why: str = reason) -> Reuse:
+        return Reuse(how, held, reused_tokens, why, kept_token, new_token)
+
+    if reused == held:
+        return told("continued", reused)
+    if reused == 0:
+        return told("refilled", 0)
+    if strategy.keeping != "crop" or not kept.cache.is_croppable:
+        return told(
+            "refilled", 0, f"{reason} A cache of this kind cannot be shortened, so it was filled again.".strip()
+        )
+    try:
+        kept.cache.crop(reused - held)
+    except RuntimeError:
+        # transformers calls a filled sliding-window cache croppable and then refuses
+        return told("refilled", 0, f"{reason} A sliding window has forgotten what it would take to shorten it.".strip())
+    return told("cropped", reused)

@@ -1,0 +1,296 @@
+"""ONE literal table of cache strategies. Every choice list, test matrix, table and legend reads it.
+
+A strategy makes its own Cache object for a config and a number of slots. It never asks generate for one by name
+(`cache_implementation`): generate then remembers on the model the longest length ever asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.model import StrategyRow
+
+if TYPE_CHECKING:
+    from transformers import Cache, PreTrainedConfig, PreTrainedModel
+
+__all__ = ["STRATEGIES", "Strategy", "available_strategy", "rows", "slots_for", "strategy_of"]
+
+MakeCache = Callable[["PreTrainedConfig", int], "Cache | None"]
+Reason = Callable[["PreTrainedModel"], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to keep (or not to keep) keys and values.
+
+    make       (config, slots) -> a new, empty Cache, None for no cache
+    exact      greedy output must equal the uncached run's in float32; otherwise the strategy is lossy
+    keeping    what a cache kept between requests allows: "crop", "copy", "append" (continue only) or "no"
+    reason     why it cannot be used with this model on this machine, None when it can
+    """
+
+    key: str
+    label: str
+    trade: str
+    make: MakeCache
+    exact: bool
+    keeping: str
+    reason: Reason
+    fixed_size: bool = False
+    compiles: bool = False
+
+    def row(self, model: PreTrainedModel | None) -> StrategyRow:
+        """The strategy as rooms above see it; without a model nothing is known to be unavailable."""
+        return StrategyRow(
+            key=self.key,
+            label=self.label,
+            trade=self.trade,
+            exact=self.exact,
+            keeping=self.keeping,
+            fixed_size=self.fixed_size,
+            compiles=self.compiles,
+            unavailable_reason=None if model is None else self.reason(model),
+        )
+
+
+def _no_cache(config: PreTrainedConfig, slots: int) -> None:
+    return None
+
+
+def _dynamic(config: PreTrainedConfig, slots: int) -> Cache:
+    from transformers import DynamicCache
+
+    return DynamicCache(config=config)
+
+
+def _static(config: PreTrainedConfig, slots: int) -> Cache:
+    from transformers import StaticCache
+
+    return StaticCache(config=config, max_cache_len=slots)
+
+
+def _offloaded(config: PreTrainedConfig, slots: int) -> Cache:
+    from transformers import DynamicCache
+
+    return DynamicCache(config=config, offloading=True)
+
+
+def _offloaded_static(config: PreTrainedConfig, slots: int) -> Cache:
+    from transformers import StaticCache
+
+    return StaticCache(config=config, max_cache_len=slots, offloading=True)
+
+
+def _quantised(backend: str, **options: Any) -> MakeCache:
+    def make(config: PreTrainedConfig, slots: int) -> Cache:
+        from transformers import QuantizedCache
+
+        return QuantizedCache(backend=backend, config=config, **options)
+
+    return make
+
+
+def _always(model: PreTrainedModel) -> None:
+    return None
+
+
+def _needs_accelerator(model: PreTrainedModel) -> str | None:
+    if model.device.type in ("cpu", "mps"):
+        return (
+            f"It moves keys and values between an accelerator and the CPU, and this model runs on {model.device.type}."
+        )
+    return None
+
+
+def _needs_compiler(model: PreTrainedModel) -> str | None:
+    if model.device.type == "mps":
+        return "transformers compiles for CUDA and the CPU; this model runs on mps."
+    if model.device.type == "cpu" and not _cxx_compiler():
+        return "torch.compile needs a C++ compiler on a CPU (g++ or clang++), and there is none."
+    return _needs_attention(model)
+
+
+def _needs_attention(model: PreTrainedModel) -> str | None:
+    if not any("attention" in kind for kind in _layer_types(model)):
+        return "This model has no attention layers, so there are no slots to reserve."
+    return None
+
+
+def _needs_full_attention(model: PreTrainedModel) -> str | None:
+    others = sorted(set(_layer_types(model)) - {"full_attention"})
+    if others:
+        return f"transformers quantises only full attention, and this model has {', '.join(others)} layers."
+    return None
+
+
+def _needs_package(module: str, package: str) -> Reason:
+    def reason(model: PreTrainedModel) -> str | None:
+        if not _installed(module):
+            return f"It needs the package {package}: pip install -r requirements-quantized.txt"
+        return _needs_full_attention(model)
+
+    return reason
+
+
+STRATEGIES: tuple[Strategy, ...] = (
+    Strategy(
+        key="none",
+        label="No cache",
+        trade="keeps nothing and computes every position again at every step",
+        make=_no_cache,
+        exact=True,
+        keeping="no",
+        reason=_always,
+    ),
+    Strategy(
+        key="dynamic",
+        label="Dynamic cache",
+        trade="grows with every token; what generate uses by default",
+        make=_dynamic,
+        exact=True,
+        keeping="crop",
+        reason=_always,
+    ),
+    Strategy(
+        key="static",
+        label="Static cache",
+        trade="reserves all its slots at once, so that shapes never change",
+        make=_static,
+        exact=True,
+        keeping="crop",
+        reason=_needs_attention,
+        fixed_size=True,
+    ),
+    Strategy(
+        key="static-compiled",
+        label="Static cache, compiled",
+        trade="the static cache with torch.compile: a long first run, faster steps after it",
+        make=_static,
+        exact=True,
+        keeping="crop",
+        reason=_needs_compiler,
+        fixed_size=True,
+        compiles=True,
+    ),
+    Strategy(
+        key="offloaded",
+        label="Offloaded cache",
+        trade="keeps all layers but one in the CPU's memory: less on the accelerator, slower steps",
+        make=_offloaded,
+        exact=True,
+        keeping="copy",
+        reason=_needs_accelerator,
+    ),
+    Strategy(
+        key="offloaded-static",
+        label="Offloaded static cache",
+        trade="the same with reserved slots",
+        make=_offloaded_static,
+        exact=True,
+        keeping="no",
+        reason=_needs_accelerator,
+        fixed_size=True,
+    ),
+    Strategy(
+        key="fp8",
+        label="8-bit float cache",
+        trade="stores keys and values in 8-bit floats: a quarter of float32, answers may differ",
+        make=_quantised("fp8"),
+        exact=False,
+        keeping="append",
+        reason=_needs_full_attention,
+    ),
+    Strategy(
+        key="quanto-4bit",
+        label="4-bit cache (quanto)",
+        trade="stores keys and values in 4 bits with scales: smaller and slower, answers may differ",
+        make=_quantised("quanto", nbits=4),
+        exact=False,
+        keeping="append",
+        reason=_needs_package("optimum.quanto", "optimum-quanto"),
+    ),
+    Strategy(
+        key="quanto-2bit",
+        label="2-bit cache (quanto)",
+        trade="stores keys and values in 2 bits with scales: smallest, answers differ most",
+        make=_quantised("quanto", nbits=2),
+        exact=False,
+        keeping="append",
+        reason=_needs_package("optimum.quanto", "optimum-quanto"),
+    ),
+    Strategy(
+        key="hqq-8bit",
+        label="8-bit cache (HQQ)",
+        trade="stores keys and values in 8 bits with scales: half of bfloat16, answers may differ",
+        make=_quantised("hqq", nbits=8, axis_key=1, axis_value=1),
+        exact=False,
+        keeping="append",
+        reason=_needs_package("hqq", "hqq"),
+    ),
+    Strategy(
+        key="hqq-4bit",
+        label="4-bit cache (HQQ)",
+        trade="stores keys and values in 4 bits with scales: smaller and slower, answers may differ",
+        make=_quantised("hqq", nbits=4, axis_key=1, axis_value=1),
+        exact=False,
+        keeping="append",
+        reason=_needs_package("hqq", "hqq"),
+    ),
+)
+
+COMPILED_MIN_SLOTS = 512
+
+
+def strategy_of(key: str, field: str = "strategy") -> Strategy:
+    """The strategy with this key; InvalidRequest that lists the keys otherwise."""
+    for strategy in STRATEGIES:
+        if strategy.key == key:
+            return strategy
+    raise InvalidRequest(field, f"{key!r} is not one of {', '.join(strategy.key for strategy in STRATEGIES)}")
+
+
+def available_strategy(key: str, model: PreTrainedModel, field: str = "strategy") -> Strategy:
+    """The strategy with this key, if it can be used with this model here; InvalidRequest with the reason otherwise."""
+    strategy = strategy_of(key, field)
+    if (reason := strategy.reason(model)) is not None:
+        raise InvalidRequest(field, f"{strategy.label} is not available here. {reason}")
+    return strategy
+
+
+def rows(model: PreTrainedModel | None) -> tuple[StrategyRow, ...]:
+    """The table, with the reasons that hold for this model."""
+    return tuple(strategy.row(model) for strategy in STRATEGIES)
+
+
+def slots_for(strategy: Strategy, needed: int) -> int:
+    """How many slots does a cache of fixed size reserve for `needed` positions?
+
+    A compiled run reserves a power of two, at least 512: a graph belongs to one cache length, and is paid for once.
+    """
+    if not strategy.compiles:
+        return needed
+    return max(COMPILED_MIN_SLOTS, 1 << (needed - 1).bit_length())
+
+
+def _layer_types(model: PreTrainedModel) -> Sequence[str]:
+    from transformers.cache_utils import get_layer_types_and_kwargs
+
+    layer_types, _ = get_layer_types_and_kwargs(model.config.get_text_config(decoder=True))
+    return list(layer_types)
+
+
+def _cxx_compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,53 @@
+"""What a run may ask of this model on this machine: checked in tokens and bytes before it stands in line."""
+
+from __future__ import annotations
+
+from kvdemo.caches.strategies import Strategy, slots_for
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.device import free_bytes
+from kvdemo.models.loaded import LoadedModel
+
+__all__ = ["checked_slots", "refuse_generation_config"]
+
+
+def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Strategy, prompt_tokens: int) -> int:
+    """How many cache slots does this run reserve? InvalidRequest with the numbers when it cannot fit."""
+    limit, new_tokens = loaded.facts.context_limit, request.max_new_tokens
+    if limit is not None and prompt_tokens + new_tokens > limit:
+        raise InvalidRequest(
+            "max_new_tokens",
+            f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones are {prompt_tokens + new_tokens:,}; "
+            f"this model's limit is {limit:,}. Shorten the prompt or ask for at most {max(0, limit - prompt_tokens):,}.",
+        )
+    needed = prompt_tokens + new_tokens - 1
+    if strategy.fixed_size and request.cache_slots is not None and request.cache_slots < needed:
+        raise InvalidRequest(
+            "cache_slots",
+            f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones need {needed:,} slots; "
+            f"the cache would have {request.cache_slots:,}",
+        )
+    slots = max(slots_for(strategy, needed), request.cache_slots or 0)
+    if strategy.key != "none":
+        _check_memory(loaded, slots if strategy.fixed_size else needed)
+    return slots
+
+
+def _check_memory(loaded: LoadedModel, positions: int) -> None:
+    wanted, free = positions * loaded.facts.cache_bytes_per_token, free_bytes(loaded.model.device.type)
+    if wanted > free:
+        raise InvalidRequest(
+            "max_new_tokens",
+            f"the cache would take {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} GiB are free. Ask for fewer tokens.",
+        )
+
+
+def refuse_generation_config(loaded: LoadedModel) -> None:
+    """InvalidRequest when the model's generation_config asks for something that cannot be streamed one by one."""
+    config = loaded.model.generation_config
+    for name in ("num_beams", "num_return_sequences", "num_beam_groups"):
+        value = getattr(config, name, None)
+        if value is not None and value != 1:
+            raise InvalidRequest(
+                "generation_config.json", f"sets {name}={value}; answers are streamed one at a time: set it to 1"
+            )

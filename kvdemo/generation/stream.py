@@ -1,0 +1,252 @@
+"""stream(loaded, request) -> the events of one run. Chat, compare, memory measurement, command line and tests consume it.
+
+It knows one model and its turnstile; it does not know visitors, pages or statistics.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvdemo.caches.prefix import KeptCaches
+from kvdemo.caches.strategies import available_strategy
+from kvdemo.errors import OutOfMemory, RunFailed
+from kvdemo.facts.events import (
+    Finished,
+    GenerationEvent,
+    PrefillProgress,
+    PromptEncoded,
+    Reuse,
+    TokenEmitted,
+    Waiting,
+    Working,
+)
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.admission import checked_slots, refuse_generation_config
+from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
+from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids
+from kvdemo.generation.text import IncrementalText
+from kvdemo.generation.turnstile import Ticket, Turnstile
+from kvdemo.models.loaded import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import Cache
+
+__all__ = ["HEARTBEAT_S", "stream"]
+
+HEARTBEAT_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+def stream(
+    loaded: LoadedModel,
+    request: GenerationRequest,
+    *,
+    turnstile: Turnstile,
+    kept: KeptCaches | None = None,
+    owner: str = "",
+) -> Iterator[GenerationEvent]:
+    """Run the model once. The grammar of what it yields, with Working anywhere after PromptEncoded:
+
+        Waiting(place)*  PromptEncoded  PrefillProgress(done, of)*  TokenEmitted*  Finished
+
+    or it raises RunFailed (OutOfMemory), whose record holds what was produced. Exactly one of the two ends it. Everything
+    that can be refused is refused before the first event: InvalidRequest, TooBusy.
+
+    kept, owner   the caches kept between requests, and whose of them this run may continue; None: a fresh cache
+
+    Close it at any time: the run ends within one forward, and closing returns when it has ended.
+    """
+    entered_s = time.perf_counter()
+    strategy = available_strategy(request.strategy, loaded.model)
+    refuse_generation_config(loaded)
+    encoded = encode_prompt(loaded, request.prompt)
+    slots = checked_slots(loaded, request, strategy, len(encoded.token_ids))
+    prepare_s = time.perf_counter() - entered_s
+    run = Run(
+        loaded,
+        request,
+        strategy,
+        encoded.token_ids,
+        obtain=lambda: _obtain(run, slots, kept, owner),
+        give_back=lambda ended: _give_back(ended, kept, owner),
+    )
+    ticket = turnstile.join()
+    try:
+        yield from _wait(ticket)
+    except BaseException:
+        ticket.leave()
+        raise
+    future = loaded.thread.submit(run.work)
+    # The turn ends when the run has really ended, even if nobody listens any more.
+    future.add_done_callback(lambda _: ticket.leave())
+    try:
+        yield from _Told(run, encoded, slots, entered_s, prepare_s).events()
+    finally:
+        run.stop.set()
+        concurrent.futures.wait([future])
+
+
+def _wait(ticket: Ticket) -> Iterator[Waiting]:
+    while not ticket.wait(0):
+        if (place := ticket.place) > 0:
+            yield Waiting(place)
+        if ticket.wait(HEARTBEAT_S):
+            return
+
+
+def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:
+    config = run.loaded.model.config
+    if kept is None:
+        return run.strategy.make(config, slots), Reuse("fresh", 0, 0)
+    return kept.take(owner, run.strategy, run.token_ids, slots, config)
+
+
+def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:
+    if kept is not None and run.cache is not None:
+        sequence = (*run.token_ids, *(step.token_id for step in run.steps))
+        kept.keep(owner, run.strategy, run.cache, sequence[: run.final_tokens])
+
+
+class _Told:
+    """The consumer's side of a run: facts from the model's thread become events."""
+
+    def __init__(self, run: Run, encoded: EncodedPrompt, slots: int, entered_s: float, prepare_s: float) -> None:
+        self._run = run
+        self._encoded = encoded
+        self._slots = slots
+        self._entered_s = entered_s
+        self._prepare_s = prepare_s
+        self._queue_s = 0.0
+        stops = () if run.request.fixed_length else run.request.stop_strings
+        self._text = IncrementalText(run.loaded.tokenizer, stops)
+
+    def events(self) -> Iterator[GenerationEvent]:
+        run, index = self._run, 0
+        while True:
+            try:
+                fact = run.out.get(timeout=HEARTBEAT_S)
+            except queue.Empty:
+                yield Working(time.perf_counter() - self._entered_s)
+                continue
+            if isinstance(fact, Accepted):
+                self._queue_s = max(0.0, fact.at_s - self._entered_s - self._prepare_s)
+                yield self._encoded_event(fact.reuse)
+            elif isinstance(fact, PrefillProgress):
+                yield fact
+            elif isinstance(fact, Step):
+                text = self._text.push(fact.token_id)
+                yield _emitted(index, fact, text)
+                index += 1
+            else:
+                yield self._end(fact)
+                return
+
+    def _encoded_event(self, reuse: Reuse) -> PromptEncoded:
+        return PromptEncoded(
+            prompt_tokens=len(self._encoded.token_ids),
+            queue_s=self._queue_s,
+            prepare_s=self._prepare_s,
+            context_limit=self._run.loaded.facts.context_limit,
+            reserved_tokens=self._slots if self._run.strategy.fixed_size else None,
+            reuse=self._in_words(reuse),
+            notices=self._encoded.notices,
+        )
+
+    def _in_words(self, reuse: Reuse) -> Reuse:
+        """The first differing token on both sides, as text, where there is one."""
+        if reuse.kept_token is None or reuse.new_token is None:
+            return reuse
+        decode = self._run.loaded.tokenizer.decode
+        return replace(reuse, kept_text=str(decode([reuse.kept_token])), new_text=str(decode([reuse.new_token])))
+
+    def _end(self, ended: Ended) -> Finished:
+        tail = self._text.finish()
+        if ended.error is not None:
+            raise self._failure(ended.error)
+        reason = ended.why or self._reason()
+        status = reason if reason in ("cancelled", "timed_out") else "ok"
+        return Finished(reason, self._record(status, reason), tail)
+
+    def _reason(self) -> str:
+        run = self._run
+        if self._text.stopped:
+            return "stop_string"
+        last = run.steps[-1].token_id if run.steps else None
+        if not run.request.fixed_length and last in end_ids(run.loaded):
+            return "stop"
+        # A stop string that began in the prompt ends generate too, with fewer tokens than asked for.
+        return "length" if len(run.steps) >= run.request.max_new_tokens else "stop_string"
+
+    def _failure(self, error: BaseException) -> RunFailed:
+        number = uuid.uuid4().hex[:8]
+        log.error("run %s failed: %s", number, type(error).__name__, exc_info=error)
+        if _is_out_of_memory(error):
+            message = (
+                f"There was not enough memory for this run; its cache was dropped. Try fewer tokens. (error {number})"
+            )
+            return OutOfMemory(message, self._record("failed", None, message))
+        message = f"The run failed: {_one_line(error)} (error {number})"
+        return RunFailed(message, self._record("failed", None, message))
+
+    def _record(self, status: str, reason: str | None, error: str | None = None) -> RunRecord:
+        run = self._run
+        ids = tuple(step.token_id for step in run.steps)
+        ends = end_ids(run.loaded) if run.request.fixed_length else frozenset()
+        return RunRecord(
+            strategy=run.strategy.key,
+            status=status,
+            finish_reason=reason,
+            prompt_tokens=len(run.token_ids),
+            token_ids=ids,
+            token_times_s=tuple(step.time_s for step in run.steps),
+            positions_computed=tuple(run.positions_computed),
+            positions_read=tuple(run.positions_read),
+            text=self._text.text,
+            error=error,
+            reused_tokens=run.reuse.reused_tokens,
+            queue_s=self._queue_s,
+            prepare_s=self._prepare_s,
+            request_s=time.perf_counter() - self._entered_s,
+            cache_tokens=run.final_tokens,
+            cache_bytes=run.final_weight.held_bytes,
+            cache_storage_bytes=run.final_weight.storage_bytes,
+            cache_bytes_by_token=tuple((step.weight.held_bytes, step.weight.storage_bytes) for step in run.steps),
+            cache_bytes_by_device=dict(run.final_weight.by_device),
+            peak_bytes=run.device.peak_bytes(),
+            peak_kind=run.device.peak_kind,
+            would_end_at=next((at for at, token_id in enumerate(ids) if token_id in ends), None),
+        )
+
+
+def _emitted(index: int, step: Step, text: str) -> TokenEmitted:
+    return TokenEmitted(
+        index=index,
+        token_id=step.token_id,
+        text=text,
+        time_s=step.time_s,
+        cache_tokens=step.cache_tokens,
+        cache_bytes=step.weight.held_bytes,
+        cache_storage_bytes=step.weight.storage_bytes,
+    )
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
