@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from kvdemo.facts.results import Line, Spread
 
-__all__ = ["Interval", "fit_line", "is_clear", "median", "order_statistic_interval", "paired_ratios", "spread"]
+__all__ = [
+    "MIN_ROUNDS",
+    "Interval",
+    "fit_line",
+    "is_clear",
+    "median",
+    "order_statistic_interval",
+    "paired_ratios",
+    "spread",
+]
 
 MIN_ROUNDS = 6  # below it the range of the values covers the median in less than 95 % of cases
 

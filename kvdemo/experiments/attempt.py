@@ -1,0 +1,100 @@
+"""One run inside an experiment: its events passed on with their place, its record brought home however it ends.
+
+It knows nothing of rounds or questions. A failed run is a record, not an exception: an experiment goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+
+from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.results import ArmEvent, ArmFailed
+
+__all__ = ["Place", "Run", "Stop", "attempt", "never"]
+
+Run = Callable[[GenerationRequest], Iterator[GenerationEvent]]
+Stop = Callable[[], bool]
+
+
+def never() -> bool:
+    """The stop of an experiment that nobody stops."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run stands in its experiment; round 0 is the warm-up."""
+
+    round: int
+    order: int
+    warmup: bool = False
+
+
+def attempt(
+    run: Run, request: GenerationRequest, place: Place, *, stop: Stop = never
+) -> Generator[ArmEvent | ArmFailed, None, RunRecord]:
+    """What came of this request? Yields the run's events, returns its record with the place filled in.
+
+    Stopped between two events, the run is closed and its record is made of what was seen, status "cancelled".
+    A request that is refused before anything was timed (a warm-up) raises InvalidRequest; later it counts as failed.
+    """
+    events = run(request)
+    seen: list[PromptEncoded | TokenEmitted] = []
+    try:
+        for event in events:
+            if isinstance(event, Finished):
+                event = replace(event, record=_placed(event.record, place))
+                yield ArmEvent(request.strategy, place.round, place.warmup, event)
+                return event.record
+            if isinstance(event, PromptEncoded | TokenEmitted):
+                seen.append(event)
+            yield ArmEvent(request.strategy, place.round, place.warmup, event)
+            if stop():
+                return _placed(_record_of(request.strategy, seen, "cancelled"), place)
+        raise RuntimeError("a run ended without Finished and without an error")
+    except RunFailed as error:
+        record, message = _placed(error.record, place), str(error)
+    except KvdemoError as error:
+        if isinstance(error, InvalidRequest) and place.warmup:
+            raise
+        record, message = _placed(_record_of(request.strategy, seen, "failed", str(error)), place), str(error)
+    finally:
+        close = getattr(events, "close", None)
+        if close is not None:
+            close()
+    yield ArmFailed(request.strategy, place.round, place.warmup, message, record)
+    return record
+
+
+def _placed(record: RunRecord, place: Place) -> RunRecord:
+    return replace(record, round=place.round, order=place.order, warmup=place.warmup)
+
+
+def _record_of(
+    strategy: str, seen: list[PromptEncoded | TokenEmitted], status: str, error: str | None = None
+) -> RunRecord:
+    """The record of a run that could not hand over its own: what its events told."""
+    encoded = next((event for event in seen if isinstance(event, PromptEncoded)), None)
+    tokens = [event for event in seen if isinstance(event, TokenEmitted)]
+    last = tokens[-1] if tokens else None
+    return RunRecord(
+        strategy=strategy,
+        status=status,
+        finish_reason="cancelled" if status == "cancelled" else None,
+        prompt_tokens=encoded.prompt_tokens if encoded else 0,
+        token_ids=tuple(token.token_id for token in tokens),
+        token_times_s=tuple(token.time_s for token in tokens),
+        text="".join(token.text for token in tokens),
+        error=error,
+        reused_tokens=encoded.reuse.reused_tokens if encoded and encoded.reuse else 0,
+        queue_s=encoded.queue_s if encoded else 0.0,
+        prepare_s=encoded.prepare_s if encoded else 0.0,
+        cache_tokens=last.cache_tokens if last else 0,
+        cache_bytes=last.cache_bytes if last else 0,
+        cache_storage_bytes=last.cache_storage_bytes if last else 0,
+        cache_bytes_by_token=tuple((token.cache_bytes, token.cache_storage_bytes) for token in tokens),
+    )

@@ -1,0 +1,185 @@
+"""What follows from the runs of a comparison: paired ratios, the verdict on the tokens, one row per arm. Pure.
+
+It never runs anything, so that a stopped comparison, an opened file and a finished one are summed up alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kvdemo.experiments.statistics import fit_line, median, order_statistic_interval, paired_ratios, spread
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import CompareSpec
+from kvdemo.facts.results import METRICS, ArmSummary, Comparison, ComparisonResult, Environment, Verdict
+
+__all__ = ["Decode", "arms", "compare_records", "first_difference", "judge", "paired", "summarise"]
+
+Decode = Callable[[tuple[int, ...]], str]
+
+AROUND_TOKENS = 8
+AROUND_CHARS = 32
+
+
+def summarise(
+    spec: CompareSpec,
+    runs: Iterable[RunRecord],
+    *,
+    model: ModelFacts,
+    environment: Environment,
+    strategies: Mapping[str, StrategyRow],
+    stopped_because: str = "rounds",
+    gaps: Mapping[str, float | None] | None = None,
+    decode: Decode | None = None,
+) -> ComparisonResult:
+    """What do these runs say? The first strategy is the baseline of every comparison; `gaps` are by candidate."""
+    rows = tuple(strategies[key] for key in spec.strategies)
+    runs = tuple(runs)
+    kept = tuple(_with_compile_time(run, runs, rows) for run in runs)
+    comparisons: list[Comparison] = []
+    for row in rows[1:]:
+        pairs = paired(kept, rows[0].key, row.key)
+        expected = rows[0].exact and row.exact and spec.sampling.greedy and model.dtype == "float32"
+        verdict = judge(pairs, expected_equal=expected, gap=(gaps or {}).get(row.key), decode=decode)
+        comparisons += compare_records(rows[0].key, row.key, pairs, verdict)
+    return ComparisonResult(spec, model, environment, kept, tuple(comparisons), stopped_because, rows)
+
+
+def paired(runs: Iterable[RunRecord], baseline: str, candidate: str) -> tuple[tuple[RunRecord, RunRecord], ...]:
+    """The two arms' runs of every round in which both count, in the order of the rounds."""
+    by_place = {(run.round, run.strategy): run for run in runs if run.counts}
+    rounds = sorted({number for number, _ in by_place if number is not None})
+    return tuple(
+        (by_place[number, baseline], by_place[number, candidate])
+        for number in rounds
+        if (number, baseline) in by_place and (number, candidate) in by_place
+    )
+
+
+def compare_records(
+    baseline: str, candidate: str, pairs: Sequence[tuple[RunRecord, RunRecord]], verdict: Verdict
+) -> list[Comparison]:
+    """One comparison per metric. The ratio is taken inside each round; the result is the median of the ratios.
+
+    Where the arms made different numbers of tokens, whole times are not comparable: the time per output token is.
+    """
+    different = any(first.new_tokens != second.new_tokens for first, second in pairs)
+    comparisons = []
+    for metric in METRICS:
+        per_token = different and metric in ("generation_s", "request_s")
+        name = "tpot_s" if per_token else metric
+        ratios = paired_ratios((getattr(first, name), getattr(second, name)) for first, second in pairs)
+        interval = order_statistic_interval(ratios)
+        ranged = interval is None and len(ratios) > 1
+        comparisons.append(
+            Comparison(
+                baseline=baseline,
+                candidate=candidate,
+                metric=metric,
+                ratio=median(ratios),
+                low=interval.low if interval else min(ratios) if ranged else None,
+                high=interval.high if interval else max(ratios) if ranged else None,
+                coverage=interval.coverage if interval else None,
+                rounds=len(ratios),
+                verdict=verdict,
+                ratios=ratios,
+                range_only=ranged,
+                per_token=per_token,
+            )
+        )
+    return comparisons
+
+
+def first_difference(one: Sequence[object], other: Sequence[object]) -> int | None:
+    """Index of the first item that differs; where one is a prefix of the other, its length; None when equal."""
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return None if len(one) == len(other) else min(len(one), len(other))
+
+
+def judge(
+    pairs: Sequence[tuple[RunRecord, RunRecord]],
+    *,
+    expected_equal: bool,
+    gap: float | None = None,
+    decode: Decode | None = None,
+) -> Verdict:
+    """Are the tokens the same in every round? Shows the first round in which they are not."""
+    if not pairs:
+        return Verdict(None, None, expected_equal)
+    for one, other in pairs:
+        index = first_difference(one.token_ids, other.token_ids)
+        if index is not None:
+            texts = _texts_around(one, other, index, decode)
+            return Verdict(False, index, expected_equal, *texts, largest_gap=gap)
+    return Verdict(True, None, expected_equal, largest_gap=gap)
+
+
+def arms(result: ComparisonResult) -> tuple[ArmSummary, ...]:
+    """The table of a comparison: one row per arm, in the order of the spec."""
+    return tuple(_arm(result, key) for key in result.spec.strategies)
+
+
+def _arm(result: ComparisonResult, key: str) -> ArmSummary:
+    row, counted = result.row(key), result.counted(key)
+    warmup = next((run for run in result.runs if run.strategy == key and run.warmup), None)
+    last = counted[-1] if counted else None
+    tokens = [run.new_tokens for run in counted]
+    shortest = min((len(run.step_s) for run in counted), default=0)
+    steps = tuple(median(run.step_s[index] for run in counted) or 0.0 for index in range(shortest))
+    return ArmSummary(
+        strategy=key,
+        label=row.label,
+        exact=row.exact,
+        n=len(counted),
+        generation_s=spread(run.generation_s for run in counted),
+        request_s=spread(run.request_s for run in counted),
+        ttft_s=spread(run.ttft_s for run in counted),
+        tpot_s=spread(run.tpot_s for run in counted),
+        decode_s=spread(run.decode_s for run in counted),
+        queue_s=spread(run.queue_s for run in counted),
+        prepare_s=spread(run.prepare_s for run in counted),
+        tokens=(min(tokens), max(tokens)) if tokens else None,
+        prompt_tokens=last.prompt_tokens if last else None,
+        cache_bytes=last.cache_bytes if last else 0,
+        cache_storage_bytes=last.cache_storage_bytes if last else 0,
+        cache_bytes_by_device=dict(last.cache_bytes_by_device) if last else {},
+        peak_bytes=spread(run.peak_bytes for run in counted),
+        peak_kind=last.peak_kind if last else None,
+        positions_computed=last.total_computed if last else 0,
+        compile_s=warmup.compile_s if warmup else None,
+        warmup_s=warmup.generation_s if warmup else None,
+        step_s=steps,
+        step_line=fit_line(range(1, shortest + 1), steps),
+        finish_reasons=tuple(sorted({run.finish_reason for run in counted if run.finish_reason})),
+        left_out=sum(run.strategy == key and run.status != "ok" for run in result.runs),
+    )
+
+
+def _with_compile_time(run: RunRecord, runs: Sequence[RunRecord], rows: Sequence[StrategyRow]) -> RunRecord:
+    """The warm-up of an arm that compiles, with the time by which it was longer than the same run compiled."""
+    compiles = any(row.compiles and row.key == run.strategy for row in rows)
+    if not (run.warmup and compiles and run.compile_s is None and run.generation_s is not None):
+        return run
+    timed = [
+        other.generation_s
+        for other in runs
+        if other.strategy == run.strategy and other.counts and other.new_tokens == run.new_tokens
+    ]
+    usual = median(timed)
+    if usual is None or run.generation_s <= max(time for time in timed if time is not None):
+        return run
+    return replace(run, compile_s=run.generation_s - usual)
+
+
+def _texts_around(one: RunRecord, other: RunRecord, index: int, decode: Decode | None) -> tuple[str, str]:
+    """Both texts from a little before the first difference to a little after it."""
+    if decode is not None:
+        begin, end = max(0, index - AROUND_TOKENS), index + AROUND_TOKENS
+        return decode(one.token_ids[begin:end]), decode(other.token_ids[begin:end])
+    split = first_difference(one.text, other.text)
+    at = split if split is not None else len(one.text)
+    begin, end = max(0, at - AROUND_CHARS), at + AROUND_CHARS
+    return one.text[begin:end], other.text[begin:end]
