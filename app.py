@@ -1,0 +1,103 @@
+"""Opens the page: settings, backend, page, launch; then the model loads while the page is already there.
+
+    python app.py [--model NAME] [--host ADDRESS] [--port N] [--share]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+# Both libraries read these when they are imported.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"kvdemo: {message} (--help lists what there is)\n")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Arguments(prog="app.py", description="What a KV cache buys, and what it costs, on a page in your browser.")
+    parser.add_argument("--model", help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")
+    parser.add_argument("--host", help="address to listen on; default: 127.0.0.1, this machine only")
+    parser.add_argument("--port", type=port_number, help="default: the first free one from 7860")
+    parser.add_argument("--share", action="store_true", help="ask Gradio for a public address, too")
+    return parser.parse_args(argv)
+
+
+def port_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a port; give a number from 1 to 65535")
+    return int(text)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serves the page until it is interrupted; the exit status where it could not begin."""
+    from kvdemo.backend import Backend
+    from kvdemo.errors import KvdemoError
+    from kvdemo.settings import Settings
+    from kvdemo.ui.page import build_page, page_style
+    from kvdemo.web.launch import launch_settings
+
+    try:
+        settings = Settings.from_environment(os.environ, model=arguments.model, share=arguments.share)
+        backend = Backend(settings)
+    except KvdemoError as error:
+        return complain(str(error), 2)
+    served = launch_settings(settings, host=arguments.host, port=arguments.port)
+    page = build_page(backend, settings).queue(**served.queue)
+    try:
+        if settings.mode == "share":
+            print("Asking for a public address; without a network that takes up to half a minute.", flush=True)
+        try:
+            _, address, public_address = page.launch(**served.launch, **page_style())
+        except OSError:
+            return complain(unusable_address(served.launch["server_name"], arguments.port), 1)
+        print(f"kvdemo is at {address} (Ctrl-C ends it)", flush=True)
+        if settings.mode == "share":
+            print(f"Public address: {public_address}" if public_address else NO_PUBLIC_ADDRESS, flush=True)
+        # Loading before launch would make the first byte half as late again.
+        backend.start()
+        while True:
+            time.sleep(3600)
+    finally:
+        page.close(verbose=False)
+        backend.close()
+
+
+NO_PUBLIC_ADDRESS = "No public address could be had (is there a network?). kvdemo goes on at the address above."
+
+
+def unusable_address(host: str, port: int | None) -> str:
+    if port is None:
+        return f"no free port from 7860 to 7959 on {host}, or {host} is no address of this machine"
+    return f"port {port} on {host} is taken, or {host} is no address of this machine; choose another with --port or --host"
+
+
+def complain(message: str, status: int) -> int:
+    print(f"kvdemo: {message}", file=sys.stderr)
+    return status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parse(argv)
+    # What stops a container ends the page like Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return serve(arguments)
+    except KeyboardInterrupt:
+        print("\nkvdemo has ended.", flush=True)
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

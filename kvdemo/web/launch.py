@@ -1,0 +1,84 @@
+"""How each mode is served: the keyword arguments of Gradio's `queue` and `launch`, as plain dictionaries.
+
+It starts nothing and imports no Gradio. Every setting that an environment variable could change is given here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kvdemo.settings import Settings
+from kvdemo.web.guard import Guard, GuardRules
+
+__all__ = ["LaunchSettings", "guarded", "launch_settings"]
+
+SPACE_PORT = 7860
+# Beside an uploaded file or a prompt written in JSON's \\u escapes, a request holds little.
+BODY_ALLOWANCE_BYTES = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSettings:
+    """`queue` and `launch` hold the keyword arguments of the methods of the same name of a Gradio page."""
+
+    queue: dict[str, Any]
+    launch: dict[str, Any]
+
+
+def launch_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> LaunchSettings:
+    """How to serve the page in the mode of `settings`.
+
+    host   address to listen on; by default this machine only, or every address in a Space
+    port   None: the first free one from 7860, or 7860 in a Space
+    """
+    in_space = settings.mode == "space"
+    host = host or ("0.0.0.0" if in_space else "127.0.0.1")
+    rules = GuardRules(settings.mode, host, settings.limits.upload_bytes + BODY_ALLOWANCE_BYTES)
+    return LaunchSettings(
+        queue={
+            # With the API open, direct calls skip the queue, its limits and the validators.
+            "api_open": False,
+            # All queued events of the page count, not only those that wait for the model.
+            "max_size": 4 * settings.limits.waiting,
+            "default_concurrency_limit": 20,
+        },
+        launch={
+            "server_name": f"[{host}]" if ":" in host and not host.startswith("[") else host,
+            "server_port": port or (SPACE_PORT if in_space else None),
+            "share": settings.mode == "share",
+            "prevent_thread_lock": True,
+            "inbrowser": False,
+            "quiet": True,
+            "debug": False,
+            "show_error": False,
+            "strict_cors": True,
+            # An advisory that is open in 6.31 needs both off; run history also stores inputs in the browser in clear.
+            "run_history": False,
+            "ssr_mode": False,
+            "enable_monitoring": False,
+            "mcp_server": False,
+            "pwa": False,
+            "footer_links": [],
+            "max_file_size": settings.limits.upload_bytes,
+            "state_session_capacity": 1000 if settings.mode == "local" else 200,
+            "app_kwargs": {"lifespan": guarded(rules)},
+        },
+    )
+
+
+def guarded(rules: GuardRules) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """A lifespan that puts the guard around an app's whole stack, before it answers its first request.
+
+    Middleware given to the app would not do: Gradio adds its own outside of it, which answers preflight requests of
+    any host by itself, and the app's error page stands outside of both.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        app.middleware_stack = Guard(app.middleware_stack, rules)
+        yield
+
+    return lifespan
