@@ -1,0 +1,111 @@
+"""A GGUF file becomes, once, a folder of float32 safetensors with its tokenizer, below the home folder.
+
+Killed in the middle it starts again cleanly, and two processes at once do no harm: a lock lets one of them work, the folder
+appears by a rename when it is complete. How the weights are unpacked is left to `unpack`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from kvdemo.errors import ModelUnavailable
+from kvdemo.models.folder import missing_part
+from kvdemo.models.gguf import check_gguf
+
+__all__ = ["convert", "converted_folder"]
+
+FORMAT = "1"  # raised when what is written changes, so that old folders are made again
+SAMPLE_BYTES = 1 << 20
+UNPACKED_BYTES_PER_ELEMENT = 4
+
+Unpack = Callable[[Path, Path, Callable[[str], None]], None]
+
+
+def converted_folder(gguf: Path, home: Path) -> Path | None:
+    """The complete folder that an earlier conversion of this very file left behind; None when there is none."""
+    folder = _target(gguf, home)
+    return folder if folder.is_dir() and missing_part(folder) is None else None
+
+
+def convert(gguf: Path, home: Path, *, unpack: Unpack, progress: Callable[[str], None]) -> Path:
+    """The folder for `gguf`, made now unless it is there.
+
+    `unpack(gguf, folder, progress)` fills an empty folder. Raises ModelUnavailable when the disk does not allow it.
+    """
+    from filelock import FileLock, Timeout
+
+    folder = converted_folder(gguf, home)
+    if folder is not None:
+        return folder
+    target = _target(gguf, home)
+    needed = check_gguf(gguf, gguf.name).num_elements * UNPACKED_BYTES_PER_ELEMENT
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(target.with_name(target.name + ".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress("waiting for another process that is unpacking this model")
+            lock.acquire()
+        try:
+            return converted_folder(gguf, home) or _convert_alone(gguf, target, needed, unpack, progress)
+        finally:
+            lock.release()
+    except OSError as error:
+        raise ModelUnavailable(
+            f"{gguf.name} cannot be unpacked below KVDEMO_HOME ({error.strerror or 'it cannot be written'}); "
+            f"it takes {needed / 1e9:.1f} GB there. Make room, or set KVDEMO_HOME to another folder."
+        ) from error
+
+
+def _convert_alone(
+    gguf: Path, target: Path, needed_bytes: int, unpack: Unpack, progress: Callable[[str], None]
+) -> Path:
+    """Convert while holding the lock: whatever lies there half done belongs to a process that is gone."""
+    for stale in target.parent.glob(target.name + ".partial-*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
+    free_bytes = shutil.disk_usage(target.parent).free
+    if free_bytes < needed_bytes:
+        raise OSError(28, f"only {free_bytes / 1e9:.1f} GB are free")
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    partial.mkdir()
+    try:
+        unpack(gguf, partial, progress)
+        for file in partial.iterdir():
+            _flush(file)
+        os.rename(partial, target)
+        _flush(target.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return target
+
+
+def _target(gguf: Path, home: Path) -> Path:
+    """The name says which file it was made from: its size, time in whole seconds (image layers keep no more), and ends."""
+    about = gguf.stat()
+    digest = hashlib.sha256(f"{FORMAT} {about.st_size} {int(about.st_mtime)} ".encode())
+    with gguf.open("rb") as stream:
+        digest.update(stream.read(SAMPLE_BYTES))
+        stream.seek(max(0, about.st_size - SAMPLE_BYTES))
+        digest.update(stream.read(SAMPLE_BYTES))
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", gguf.stem)[:80]
+    return home / "converted" / f"{stem}-{digest.hexdigest()[:16]}"
+
+
+def _flush(path: Path) -> None:
+    """Put a file or folder on the disk before the rename says that it is there (folders: where the system can)."""
+    if os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,105 @@
+"""Is a folder a model that may be loaded? Judged by its small files and the headers of its weights, in milliseconds.
+
+Remote code (auto_map) and pickle are refused. Knows nothing of torch, of the hub, or of what the config means.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kvdemo.errors import ModelUnavailable
+
+__all__ = ["check_folder", "missing_part", "refusal"]
+
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
+
+
+def check_folder(folder: Path, shown: str) -> None:
+    """Raise ModelUnavailable, one line about the folder that people know as `shown`, unless it can be loaded safely."""
+    problem = refusal(folder) or missing_part(folder)
+    if problem is not None:
+        raise ModelUnavailable(f"{shown} {problem}")
+
+
+def refusal(folder: Path) -> str | None:
+    """Why this folder must not be loaded although it may be complete; None when nothing speaks against it."""
+    for name in ("config.json", "tokenizer_config.json"):
+        content = _read_json(folder / name)
+        if isinstance(content, dict) and content.get("auto_map"):
+            return (
+                f"asks to run code of its own (auto_map in {name}), which is never done here; use a model without it."
+            )
+    if (folder / "adapter_config.json").is_file():
+        return "is an adapter, not a whole model; merge it into its base model and give the merged folder."
+    return None
+
+
+def missing_part(folder: Path) -> str | None:
+    """What keeps this folder from being a complete model; None when config, tokenizer and weights are all there."""
+    if not (folder / "config.json").is_file():
+        ggufs = sorted(folder.glob("*.gguf"))
+        if ggufs:
+            return f"has no config.json; to use a GGUF in it, give the file itself, such as {ggufs[0].name}."
+        return "has no config.json, so it is not a model folder; give one written by save_pretrained, or a .gguf file."
+    config = _read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        return "has a config.json that is not a JSON object; get the model again."
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return "has no tokenizer (tokenizer.json); save the tokenizer into the same folder."
+    weights = _weight_files(folder)
+    if isinstance(weights, str):
+        return weights
+    for file in weights:
+        if not file.is_file():
+            return f"lacks {file.name}, which its index names; get the model again."
+        if not _is_whole_safetensors(file):
+            return f"has weights that are cut short or damaged ({file.name}); get the model again."
+    return None
+
+
+def _weight_files(folder: Path) -> list[Path] | str:
+    """The safetensors files that make up the weights, or a sentence saying why there are none."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / WEIGHTS_INDEX).is_file():
+        index = _read_json(folder / WEIGHTS_INDEX)
+        names = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(names, dict) or not names or not all(_is_plain_name(name) for name in names.values()):
+            return f"has a {WEIGHTS_INDEX} that cannot be used; get the model again."
+        return [folder / name for name in sorted(set(names.values()))]
+    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLE_SUFFIXES)
+    if pickles:
+        return f"holds only pickle weights ({pickles[0]}), which can run code; convert them to safetensors."
+    return f"has no {WEIGHTS}; get the model again."
+
+
+def _is_plain_name(name: object) -> bool:
+    return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
+
+
+def _is_whole_safetensors(file: Path) -> bool:
+    """Does the file end exactly where its header says the last tensor ends?"""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= MAX_HEADER_BYTES:
+            return False
+        try:
+            header = json.loads(stream.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+            return False
+    return file.stat().st_size == 8 + length + max(ends, default=0)
+
+
+def _read_json(file: Path) -> Any:
+    """The content of a JSON file; None when it is not there or not JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
