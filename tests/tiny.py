@@ -61,3 +61,34 @@ def _byte_alphabet() -> list[str]:
             letters[byte] = chr(spare)
             spare += 1
     return [letters[byte] for byte in range(256)]
+
+
+def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any:
+    """A LoadedModel around the tiny model, with a thread of its own; close it with `.thread.close()`."""
+    from kvdemo.facts.model import ModelFacts
+    from kvdemo.models.loaded import ForwardGate, LoadedModel
+    from kvdemo.models.thread import ModelThread
+
+    model = tiny_model(**changes) if model is None else model
+    config = model.config
+    facts = ModelFacts(
+        name="tiny",
+        source="built in code",
+        model_type=config.model_type,
+        num_parameters=model.num_parameters(),
+        weight_bytes=sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        dtype=str(model.dtype).removeprefix("torch."),
+        device="cpu",
+        context_limit=config.max_position_embeddings,
+        cache_bytes_per_token=2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4,
+        vocab_size=config.vocab_size,
+        has_chat_template=True,
+        attention="sdpa",
+    )
+    return LoadedModel(
+        model=model,
+        tokenizer=tiny_tokenizer() if tokenizer is None else tokenizer,
+        facts=facts,
+        thread=ModelThread("tiny-model"),
+        gate=ForwardGate(model),
+    )

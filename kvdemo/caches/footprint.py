@@ -10,32 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvdemo.facts.records import LayerBytes
+
 if TYPE_CHECKING:
     import torch
     from transformers import Cache
 
-__all__ = ["CacheWeight", "LayerWeight", "cached_tokens", "layer_tensors", "weigh", "weigh_layers"]
+__all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "weigh", "weigh_layers"]
 
 # Tensors of bookkeeping that a layer keeps beside its data: counters and the window's size, all of them below two dimensions.
 _DATA_MIN_DIM = 2
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeight:
-    """One layer of a live cache, in bytes. other_bytes: quantisation's scales and residual, indexer keys."""
-
-    index: int
-    layer_class: str
-    keys_bytes: int
-    values_bytes: int
-    states_bytes: int
-    other_bytes: int
-    storage_bytes: int
-    device: str | None
-
-    @property
-    def held_bytes(self) -> int:
-        return self.keys_bytes + self.values_bytes + self.states_bytes + self.other_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +69,12 @@ def weigh(cache: Cache | None) -> CacheWeight:
     return CacheWeight(held, sum(storages.values()), by_device)
 
 
-def weigh_layers(cache: Cache) -> tuple[LayerWeight, ...]:
+def weigh_layers(cache: Cache) -> tuple[LayerBytes, ...]:
     """What does each layer of this cache weigh?"""
     return tuple(_weigh_layer(index, layer) for index, layer in enumerate(layers_of(cache)))
 
 
-def _weigh_layer(index: int, layer: Any) -> LayerWeight:
+def _weigh_layer(index: int, layer: Any) -> LayerBytes:
     keys = values = states = other = 0
     storages: dict[int, int] = {}
     device = None
@@ -107,7 +91,7 @@ def _weigh_layer(index: int, layer: Any) -> LayerWeight:
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage.nbytes()
         device = str(tensor.device)
-    return LayerWeight(index, type(layer).__name__, keys, values, states, other, sum(storages.values()), device)
+    return LayerBytes(index, type(layer).__name__, keys, values, states, other, sum(storages.values()), device)
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -10,10 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-__all__ = ["FINISH_REASONS", "STATUSES", "RunRecord"]
+__all__ = ["FINISH_REASONS", "STATUSES", "LayerBytes", "RunRecord"]
 
 FINISH_REASONS = ("stop", "stop_string", "length", "cancelled", "timed_out")
 STATUSES = ("ok", "cancelled", "failed", "timed_out")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBytes:
+    """One layer of a live cache, in bytes. other_bytes: quantisation's scales and residual, indexer keys.
+
+    storage_bytes   what stays allocated behind the tensors; more than held_bytes where a tensor is a view
+    """
+
+    index: int
+    layer_class: str
+    keys_bytes: int
+    values_bytes: int
+    states_bytes: int
+    other_bytes: int
+    storage_bytes: int
+    device: str | None
+
+    @property
+    def held_bytes(self) -> int:
+        return self.keys_bytes + self.values_bytes + self.states_bytes + self.other_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +45,7 @@ class RunRecord:
     positions_computed    one per forward: positions whose keys and values it computed
     positions_read        one per forward: positions it took from the cache
     cache_bytes_by_token  one per new token: (logical, storage) bytes
-    cache_bytes_by_device logical bytes at the end, per device name
+    cache_bytes_by_device logical bytes at the end, per device name; cache_layers: per layer
     peak_bytes            above the baseline; peak_kind "allocator" (accelerator) or "resident" (process, sampled)
     would_end_at          fixed length only: index of the first end token that was passed over
     compile_s             time torch.compile took, None where nothing was compiled
@@ -50,6 +71,7 @@ class RunRecord:
     cache_storage_bytes: int = 0
     cache_bytes_by_token: tuple[tuple[int, int], ...] = ()
     cache_bytes_by_device: dict[str, int] = field(default_factory=dict)
+    cache_layers: tuple[LayerBytes, ...] = ()
     peak_bytes: int | None = None
     peak_kind: str | None = None
     would_end_at: int | None = None

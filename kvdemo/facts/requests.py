@@ -18,6 +18,7 @@ __all__ = [
     "GenerationRequest",
     "MeasureSpec",
     "Message",
+    "Prompt",
     "SamplingParams",
     "checked_choice",
     "checked_int",
@@ -117,11 +118,15 @@ class SamplingParams:
         return self.temperature == 0
 
 
+Prompt = str | tuple[Message, ...] | tuple[int, ...]
+"""Text, the messages of a conversation, or token ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One run of the model.
 
-    prompt            text as it is, or the messages of a conversation (rendered with the chat template)
+    prompt            text as it is, the messages of a conversation (rendered with the chat template), or token ids
     strategy          a key of the strategies table
     fixed_length      no end token and no stop strings: exactly max_new_tokens
     prefill_chunk     prompt tokens per forward during prefill; None: one forward
@@ -129,7 +134,7 @@ class GenerationRequest:
     timeout_s         wall-clock limit from acceptance; None: none
     """
 
-    prompt: str | tuple[Message, ...]
+    prompt: Prompt
     max_new_tokens: int
     strategy: str = "dynamic"
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -144,7 +149,7 @@ class GenerationRequest:
             checked_text("prompt", self.prompt)
         elif not self.prompt:
             raise InvalidRequest("messages", "there is no message")
-        elif sum(len(message.content) for message in self.prompt) > MAX_PROMPT_CHARS:
+        elif sum(len(part.content) for part in self.prompt if isinstance(part, Message)) > MAX_PROMPT_CHARS:
             raise InvalidRequest("messages", f"are longer than {MAX_PROMPT_CHARS:,} characters together")
         checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         checked_text("strategy", self.strategy, max_chars=40)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.requests import Message
+from kvdemo.facts.requests import Message, Prompt
 
 if TYPE_CHECKING:
     from kvdemo.models.loaded import LoadedModel
@@ -25,17 +25,20 @@ class EncodedPrompt:
     notices: tuple[str, ...] = ()
 
 
-def encode_prompt(loaded: LoadedModel, prompt: str | tuple[Message, ...]) -> EncodedPrompt:
+def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
     """Which ids does the model see for this prompt? InvalidRequest when there are none or the template refuses it."""
     notices: list[str] = []
+    messages = () if isinstance(prompt, str) else tuple(part for part in prompt if isinstance(part, Message))
     with loaded.encoding:
         if isinstance(prompt, str):
             ids = _ids_of(loaded.tokenizer(prompt))
+        elif not messages:
+            ids = [part for part in prompt if isinstance(part, int)]
         elif loaded.tokenizer.chat_template is None:
             notices.append(NO_TEMPLATE)
-            ids = _ids_of(loaded.tokenizer(_as_plain_text(prompt)))
+            ids = _ids_of(loaded.tokenizer(_as_plain_text(messages)))
         else:
-            ids = _render(loaded, prompt, notices)
+            ids = _render(loaded, messages, notices)
     if not ids:
         raise InvalidRequest("prompt", "gives no tokens")
     return EncodedPrompt(tuple(ids), tuple(notices))

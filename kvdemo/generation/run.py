@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kvdemo.caches.footprint import CacheWeight, cached_tokens, weigh
+from kvdemo.caches.footprint import CacheWeight, cached_tokens, weigh, weigh_layers
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import PrefillProgress, Reuse
+from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.device import Device, device_of
 
@@ -52,7 +53,7 @@ class Ended:
     error: BaseException | None = None
 
 
-class _Cut(Exception):  # noqa: N818 - no error: it ends a run from inside a forward
+class _Cut(Exception):
     """Raised in a forward to end generate."""
 
 
@@ -81,6 +82,7 @@ class Run:
     positions_read: list[int] = field(default_factory=list)
     final_tokens: int = 0
     final_weight: CacheWeight = field(default_factory=lambda: CacheWeight(0, 0, {}))
+    final_layers: tuple[LayerBytes, ...] = ()
     _accepted_s: float = 0.0
     _prompt_seen: bool = False
 
@@ -114,6 +116,7 @@ class Run:
                 self.loaded.gate.listener = None
             self.final_weight = weigh(self.cache)
             self.final_tokens = cached_tokens(self.cache)
+            self.final_layers = () if self.cache is None else weigh_layers(self.cache)
             self.give_back(self)
         return Ended(why)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import queue
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ def stream(
     turnstile: Turnstile,
     kept: KeptCaches | None = None,
     owner: str = "",
+    stop: threading.Event | None = None,
 ) -> Iterator[GenerationEvent]:
     """Run the model once. The grammar of what it yields, with Working anywhere after PromptEncoded:
 
@@ -62,8 +64,8 @@ def stream(
     that can be refused is refused before the first event: InvalidRequest, TooBusy.
 
     kept, owner   the caches kept between requests, and whose of them this run may continue; None: a fresh cache
-
-    Close it at any time: the run ends within one forward, and closing returns when it has ended.
+    stop          set it at any time: the run ends within one forward, as cancelled; so it does when this is closed, and
+                  closing returns when the run has really ended
     """
     entered_s = time.perf_counter()
     strategy = available_strategy(request.strategy, loaded.model)
@@ -79,9 +81,16 @@ def stream(
         obtain=lambda: _obtain(run, slots, kept, owner),
         give_back=lambda ended: _give_back(ended, kept, owner),
     )
+    if stop is not None:
+        run.stop = stop
+    told = _Told(run, encoded, slots, entered_s, prepare_s)
     ticket = turnstile.join()
     try:
-        yield from _wait(ticket)
+        yield from _wait(ticket, run.stop)
+        if run.stop.is_set():
+            ticket.leave()
+            yield told.cancelled()
+            return
     except BaseException:
         ticket.leave()
         raise
@@ -89,14 +98,14 @@ def stream(
     # The turn ends when the run has really ended, even if nobody listens any more.
     future.add_done_callback(lambda _: ticket.leave())
     try:
-        yield from _Told(run, encoded, slots, entered_s, prepare_s).events()
+        yield from told.events()
     finally:
         run.stop.set()
         concurrent.futures.wait([future])
 
 
-def _wait(ticket: Ticket) -> Iterator[Waiting]:
-    while not ticket.wait(0):
+def _wait(ticket: Ticket, stop: threading.Event) -> Iterator[Waiting]:
+    while not ticket.wait(0) and not stop.is_set():
         if (place := ticket.place) > 0:
             yield Waiting(place)
         if ticket.wait(HEARTBEAT_S):
@@ -149,6 +158,11 @@ class _Told:
             else:
                 yield self._end(fact)
                 return
+
+    def cancelled(self) -> Finished:
+        """The end of a run that was stopped while it stood in line."""
+        self._queue_s = time.perf_counter() - self._entered_s - self._prepare_s
+        return Finished("cancelled", self._record("cancelled", "cancelled"))
 
     def _encoded_event(self, reuse: Reuse) -> PromptEncoded:
         return PromptEncoded(
@@ -220,6 +234,7 @@ class _Told:
             cache_bytes=run.final_weight.held_bytes,
             cache_storage_bytes=run.final_weight.storage_bytes,
             cache_bytes_by_token=tuple((step.weight.held_bytes, step.weight.storage_bytes) for step in run.steps),
+            cache_layers=run.final_layers,
             cache_bytes_by_device=dict(run.final_weight.by_device),
             peak_bytes=run.device.peak_bytes(),
             peak_kind=run.device.peak_kind,
