@@ -1,0 +1,251 @@
+"""A ModelSource into memory. Runs in the model's thread, says in words which step it is at, and fails in one line.
+
+Never remote code, never pickle: a folder is checked before transformers sees it, and transformers is told so once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kvdemo.errors import KvdemoError, ModelUnavailable
+from kvdemo.facts.model import ModelFacts
+from kvdemo.models.conversion import convert, converted_folder
+from kvdemo.models.folder import check_folder
+from kvdemo.models.hub import download
+from kvdemo.models.loaded import ForwardGate, LoadedModel
+from kvdemo.models.source import ModelSource
+from kvdemo.models.thread import ModelThread
+from kvdemo.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+__all__ = ["load", "unpack_gguf"]
+
+log = logging.getLogger(__name__)
+SAFE = MappingProxyType({"local_files_only": True, "trust_remote_code": False})
+
+
+def load(
+    settings: Settings, source: ModelSource, *, thread: ModelThread, progress: Callable[[str], None]
+) -> LoadedModel:
+    """Load the model of `source`; to be called in `thread`, which will be its only one.
+
+    `progress` is told each step ("weights, 2 of 3"). Raises ModelUnavailable, whatever went wrong.
+    """
+    try:
+        return _load(settings, source, thread, progress)
+    except KvdemoError:
+        raise
+    except Exception as error:  # whatever a model's files make transformers raise, a person gets one line
+        log.error("loading %s failed: %s", source.name, _details(error))
+        raise ModelUnavailable(f"{source.name} cannot be loaded: {_reason(error)}") from error
+
+
+def unpack_gguf(gguf: Path, folder: Path, progress: Callable[[str], None]) -> None:
+    """Write the weights of `gguf` as float32 safetensors, with config and tokenizer, into the empty `folder`."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    # `folder`, not the GGUF's own, is searched for companions, so that no stray file beside the GGUF takes part.
+    progress("unpacking the GGUF, once (about half a minute)")
+    with _bars_as_words():
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            gguf_file=str(gguf.absolute()),
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            output_loading_info=True,
+            **SAFE,
+        )
+        _refuse_gaps(info, gguf.name)
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=str(gguf.absolute()), **SAFE)
+        progress("writing the unpacked weights, once")
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress: Callable[[str], None]) -> LoadedModel:
+    to_convert = source.kind in ("gguf", "embedded") and converted_folder(_path(source), settings.home) is None
+    to_fetch = source.path is None
+    num_steps = 4 if to_convert or to_fetch else 3
+
+    def step(number: int) -> Callable[[str], None]:
+        return lambda words: progress(f"{words}, {number} of {num_steps}")
+
+    step(1)("importing torch")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    device = _device(settings.device)
+    dtype = _dtype(settings.dtype, device)
+    folder = _folder(source, settings.home, step(2))
+    say = step(num_steps - 1)
+    say("weights")
+    tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
+    with _bars_as_words(say, "weights"):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            device_map=None if device == "cpu" else {"": device},
+            output_loading_info=True,
+            **SAFE,
+        )
+    _refuse_gaps(info, source.name)
+    model.eval()
+    step(num_steps)("first token")
+    text_config = model.config.get_text_config()
+    num_parameters, weight_bytes = _weigh(model)
+    facts = ModelFacts(
+        name=source.name,
+        source=source.sentence,
+        model_type=model.config.model_type,
+        num_parameters=num_parameters,
+        weight_bytes=weight_bytes,
+        dtype=str(dtype).removeprefix("torch."),
+        device=device,
+        context_limit=getattr(text_config, "max_position_embeddings", None),
+        cache_bytes_per_token=_cache_bytes_per_token(model),
+        vocab_size=text_config.vocab_size,
+        has_chat_template=bool(tokenizer.chat_template),
+        attention=getattr(model.config, "_attn_implementation", None) or "none",
+        revision=folder.name if source.kind == "hub" else None,
+    )
+    return LoadedModel(model=model, tokenizer=tokenizer, facts=facts, thread=thread, gate=ForwardGate(model))
+
+
+def _path(source: ModelSource) -> Path:
+    assert source.path is not None
+    return source.path
+
+
+def _folder(source: ModelSource, home: Path, progress: Callable[[str], None]) -> Path:
+    """A folder of safetensors for any kind of source, checked."""
+    if source.path is None:
+        assert source.hub_id is not None
+        return download(source.hub_id, progress)
+    if source.kind in ("gguf", "embedded"):
+        return convert(source.path, home, unpack=unpack_gguf, progress=progress)
+    check_folder(source.path, source.name)
+    return source.path
+
+
+def _device(wanted: str) -> str:
+    """cuda, mps or cpu: the best there is, or the one asked for."""
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if wanted == "auto":
+        return next(device for device, usable in there.items() if usable)
+    if not there[wanted]:
+        usable = " or ".join(device for device, is_there in there.items() if is_there)
+        raise ModelUnavailable(
+            f"KVDEMO_DEVICE asks for {wanted}, which torch does not find here; use auto or {usable}."
+        )
+    return wanted
+
+
+def _dtype(wanted: str, device: str) -> torch.dtype:
+    """float32 on a CPU, where bfloat16 is slower, and bfloat16 on an accelerator, unless one was asked for."""
+    import torch
+
+    if wanted == "auto":
+        wanted = "float32" if device == "cpu" else "bfloat16"
+    dtype: torch.dtype = getattr(torch, wanted)
+    return dtype
+
+
+def _weigh(model: PreTrainedModel) -> tuple[int, int]:
+    """Elements of the parameters, and bytes of parameters and saved buffers; what is tied counts once."""
+    parameters = {tensor.data_ptr(): tensor for tensor in model.parameters()}
+    saved = {tensor.data_ptr(): tensor for tensor in model.state_dict(keep_vars=True).values()}
+    weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in saved.values())
+    return sum(tensor.numel() for tensor in parameters.values()), weight_bytes
+
+
+def _cache_bytes_per_token(model: PreTrainedModel) -> int:
+    """Bytes that one more token adds to a growing cache of one sequence, found by adding one (the model's first steps)."""
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+    with torch.inference_mode():
+        model(input_ids=ids, cache=cache, use_cache=True)
+        before = _held_bytes(cache)
+        model(input_ids=ids[:, :1], cache=cache, use_cache=True)
+    return _held_bytes(cache) - before
+
+
+def _held_bytes(cache: Any) -> int:
+    """Logical bytes of every tensor that the cache's layers hold, whatever the layers call them."""
+    import torch
+
+    return sum(
+        value.numel() * value.element_size()
+        for layer in cache.layers
+        for value in vars(layer).values()
+        if isinstance(value, torch.Tensor)
+    )
+
+
+def _refuse_gaps(info: dict[str, Any], name: str) -> None:
+    """transformers fills weights it does not find with random numbers and only warns."""
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ModelUnavailable(
+            f"{name} lacks {len(missing)} of the weights that its config calls for ({missing[0]}); get it again."
+        )
+
+
+@contextlib.contextmanager
+def _bars_as_words(progress: Callable[[str], None] = lambda _: None, what: str = "") -> Iterator[None]:
+    """Report transformers' own progress bars in words, in about ten pieces, instead of drawing them on the terminal."""
+    from transformers.utils import logging as transformers_logging
+
+    class Words(transformers_logging.EmptyTqdm):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            items = list(self._iterator)
+            for done, item in enumerate(items):
+                if done and done * 10 // len(items) > (done - 1) * 10 // len(items):
+                    progress(f"{what} ({done} of {len(items)} tensors)")
+                yield item
+
+    previous = transformers_logging.set_tqdm_hook(lambda _factory, args, kwargs: Words(*args, **kwargs))
+    try:
+        yield
+    finally:
+        transformers_logging.set_tqdm_hook(previous)
+
+
+def _details(error: Exception) -> str:
+    """The traceback as one line for the log, without the hub's token should a library have quoted it."""
+    from huggingface_hub import get_token
+
+    details = "".join(traceback.format_exception(error)).encode("unicode_escape").decode("ascii")
+    token = get_token()
+    return details.replace(token, "(token)") if token else details
+
+
+def _reason(error: Exception) -> str:
+    """What happened and what to do, without paths, class names or other words of the libraries, save a package's name."""
+    text = str(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "out of memory" in text.lower():
+        return "there is not enough memory; use a smaller model, or set KVDEMO_DTYPE to bfloat16."
+    if isinstance(error, ImportError):
+        package = f" ({error.name})" if error.name else ""
+        return f"a package it needs is not installed{package}; the log names it."
+    if "does not recognize this architecture" in text or "is not supported yet" in text:
+        return "the installed transformers does not know its architecture; use another model, or a newer transformers."
+    if "Unrecognized configuration class" in text or "Unrecognized model" in text:
+        return "it is not a model that continues text; use a causal language model."
+    if isinstance(error, OSError | ValueError | RuntimeError | LookupError):
+        return "its files do not fit together or are damaged; get it again. The log has the details."
+    return "of an unexpected error; the log has the details."
