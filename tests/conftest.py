@@ -1,0 +1,60 @@
+"""Which tests can run here: those marked "browser" need a Chromium or Chrome that is already on the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+# As app.py does; Gradio reads it when a test module first imports it.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+MAC_BROWSERS = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+NO_BROWSER = (
+    "BROWSER TESTS SKIPPED: no Chromium or Chrome found. Install one (Debian: sudo apt-get install chromium) "
+    "or name one in KVDEMO_BROWSER."
+)
+
+
+def find_browser() -> str | None:
+    """The Chromium or Chrome to test with: KVDEMO_BROWSER, else the first one that is installed."""
+    named = os.environ.get("KVDEMO_BROWSER")
+    if named:
+        return shutil.which(named)
+    found = [path for path in map(shutil.which, BROWSERS) if path]
+    return next(iter(found + [path for path in MAC_BROWSERS if Path(path).exists()]), None)
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    """The executable that the browser tests start."""
+    path = find_browser()
+    if path is None:
+        pytest.skip(NO_BROWSER)
+    return path
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    waiting = [item for item in items if item.get_closest_marker("browser")]
+    if not waiting or find_browser():
+        return
+    if os.environ.get("KVDEMO_REQUIRE_BROWSER"):
+        raise pytest.UsageError("KVDEMO_REQUIRE_BROWSER is set and no Chromium or Chrome was found")
+    config.stash[skipped_key] = len(waiting)
+    for item in waiting:
+        item.add_marker(pytest.mark.skip(reason="no Chromium or Chrome"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if skipped_key in config.stash:
+        terminalreporter.write_line(NO_BROWSER, red=True, bold=True)
+
+
+skipped_key = pytest.StashKey[int]()

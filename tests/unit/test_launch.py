@@ -1,0 +1,76 @@
+"""How each mode is served, read from the settings that Gradio is given."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvdemo.settings import PUBLIC_LIMITS, Settings
+from kvdemo.web.guard import Guard
+from kvdemo.web.launch import launch_settings
+
+MODES = ("local", "share", "space")
+
+
+def settings(mode: str) -> Settings:
+    return Settings(mode=mode) if mode == "local" else replace(Settings(mode=mode), limits=PUBLIC_LIMITS)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_unsafe_is_off_in_every_mode(mode: str) -> None:
+    served = launch_settings(settings(mode))
+    assert served.queue["api_open"] is False
+    off = ("run_history", "ssr_mode", "enable_monitoring", "show_error", "mcp_server", "debug", "pwa", "inbrowser")
+    assert {name: served.launch[name] for name in off} == dict.fromkeys(off, False)
+    assert served.launch["strict_cors"] is True
+    assert served.launch["max_file_size"] == 5 * 1024 * 1024
+    assert served.launch["prevent_thread_lock"] is True
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_given_is_what_gradio_takes(mode: str) -> None:
+    import gradio as gr
+
+    served = launch_settings(settings(mode))
+    assert set(served.launch) <= set(inspect.signature(gr.Blocks.launch).parameters)
+    assert set(served.queue) <= set(inspect.signature(gr.Blocks.queue).parameters)
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "server_name", "server_port", "share"),
+    [
+        ("local", None, None, "127.0.0.1", None, False),
+        ("local", "0.0.0.0", 8000, "0.0.0.0", 8000, False),
+        ("local", "::1", None, "[::1]", None, False),
+        ("share", None, None, "127.0.0.1", None, True),
+        ("space", None, None, "0.0.0.0", 7860, False),
+    ],
+)
+def test_where_each_mode_listens(
+    mode: str, host: str | None, port: int | None, server_name: str, server_port: int | None, share: bool
+) -> None:
+    served = launch_settings(settings(mode), host=host, port=port).launch
+    assert (served["server_name"], served["server_port"], served["share"]) == (server_name, server_port, share)
+
+
+def test_the_lines_are_shorter_where_others_can_open_the_page() -> None:
+    sizes = {mode: launch_settings(settings(mode)).queue["max_size"] for mode in MODES}
+    assert sizes == {"local": 80, "share": 40, "space": 40}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_guard_is_around_the_whole_app_before_its_first_request(mode: str) -> None:
+    import asyncio
+
+    class Served:
+        middleware_stack: Any = object()
+
+    async def start() -> Any:
+        app = Served()
+        async with launch_settings(settings(mode)).launch["app_kwargs"]["lifespan"](app):
+            return app.middleware_stack
+
+    assert isinstance(asyncio.run(start()), Guard)
