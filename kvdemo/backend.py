@@ -282,7 +282,9 @@ class Backend:
         except KvdemoError as error:
             self._status = Failed(name, str(error))
         except Exception as error:  # whatever a library raises, the page stays up and says it
-            self._status = Failed(name, f"The model could not be loaded: {type(error).__name__}. The log has the details.")
+            self._status = Failed(
+                name, f"The model could not be loaded: {type(error).__name__}. The log has the details."
+            )
             raise
         else:
             self._status = Ready(self._loaded.facts)

@@ -92,3 +92,26 @@ def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any
         thread=ModelThread("tiny-model"),
         gate=ForwardGate(model),
     )
+
+
+def tiny_speaker(prompt_tokens: int, answer: bytes, **changes: Any) -> Any:
+    """The tiny model with its logits overruled: after `prompt_tokens` it says the bytes of `answer`, then the end token.
+
+    A stand-in for a model that happens to say just this; forwards, caches and generate are the real ones.
+    """
+    import torch
+
+    model = tiny_model(**changes)
+    forward = model.forward
+
+    def overruled(*args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("cache")
+        before = 0 if cache is None else int(cache.get_seq_length())
+        outputs = forward(*args, **kwargs)
+        said = before + kwargs["input_ids"].shape[1] - prompt_tokens
+        outputs.logits = torch.zeros_like(outputs.logits)
+        outputs.logits[:, -1, answer[said] if said < len(answer) else EOS_ID] = 1.0
+        return outputs
+
+    model.forward = overruled
+    return model

@@ -1,0 +1,457 @@
+"""The stream's grammar, its counts, its ends and its failures, on real caches of a tiny model."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from kvdemo.errors import InvalidRequest, OutOfMemory, RunFailed
+from kvdemo.facts.events import (
+    Finished,
+    GenerationEvent,
+    PrefillProgress,
+    PromptEncoded,
+    TokenEmitted,
+    Waiting,
+    Working,
+)
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
+from kvdemo.generation.stream import stream
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.loaded import LoadedModel
+from tests.tiny import CHAT_TEMPLATE, EOS_ID, PROMPT, tiny_loaded, tiny_model, tiny_speaker, tiny_tokenizer
+
+P = len(PROMPT)
+N = 12
+
+
+def events(loaded: LoadedModel, request: GenerationRequest, **options: Any) -> list[GenerationEvent]:
+    return list(stream(loaded, request, turnstile=options.pop("turnstile", None) or Turnstile(10), **options))
+
+
+def run(loaded: LoadedModel, prompt: Any = PROMPT, new_tokens: int = N, **fields: Any) -> RunRecord:
+    last = events(loaded, GenerationRequest(prompt, new_tokens, **fields))[-1]
+    assert isinstance(last, Finished)
+    return last.record
+
+
+def speaking(text: str, prompt: str = PROMPT) -> LoadedModel:
+    return tiny_loaded(tiny_speaker(len(prompt.encode()), text.encode()))
+
+
+# --- the grammar ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["none", "dynamic", "static"])
+def test_events_come_in_the_order_of_the_grammar(tiny: LoadedModel, strategy: str) -> None:
+    seen = [
+        type(event) for event in events(tiny, GenerationRequest(PROMPT, N, strategy)) if not isinstance(event, Working)
+    ]
+    assert seen == [PromptEncoded, PrefillProgress, *[TokenEmitted] * N, Finished]
+
+
+def test_texts_of_the_events_join_to_the_text_of_the_record(tiny: LoadedModel) -> None:
+    seen = events(tiny, GenerationRequest(PROMPT, 40))
+    assert "".join(event.text for event in seen if isinstance(event, TokenEmitted | Finished)) == seen[-1].record.text
+
+
+def test_times_only_grow_and_the_first_token_comes_after_acceptance(tiny: LoadedModel) -> None:
+    times = run(tiny).token_times_s
+    assert times[0] > 0
+    assert all(before <= after for before, after in itertools.pairwise(times))
+
+
+# --- counts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["dynamic", "static", "fp8"])
+def test_a_cached_run_computes_every_position_once(tiny: LoadedModel, strategy: str) -> None:
+    record = run(tiny, strategy=strategy, fixed_length=True)
+    assert record.positions_computed == (P, *[1] * (N - 1))
+    assert record.positions_read == (0, *range(P, P + N - 1))
+    assert record.total_computed == P + N - 1
+    assert record.cache_tokens == P + N - 1
+
+
+def test_an_uncached_run_computes_all_positions_at_every_step(tiny: LoadedModel) -> None:
+    record = run(tiny, strategy="none", fixed_length=True)
+    assert record.positions_computed == tuple(range(P, P + N))
+    assert record.positions_read == (0,) * N
+    assert record.total_computed == N * P + N * (N - 1) // 2
+    assert (record.cache_tokens, record.cache_bytes) == (0, 0)
+
+
+def test_chunked_prefill_is_counted_chunk_by_chunk_and_shows_its_progress(tiny: LoadedModel) -> None:
+    seen = events(tiny, GenerationRequest(PROMPT, N, fixed_length=True, prefill_chunk=8))
+    progress = [(event.done, event.of) for event in seen if isinstance(event, PrefillProgress)]
+    assert progress == [(0, 19), (8, 19), (16, 19)]
+    assert seen[-1].record.positions_computed == (8, 8, 3, *[1] * (N - 1))
+    assert seen[-1].record.token_ids == run(tiny, fixed_length=True).token_ids
+
+
+def test_each_token_tells_what_the_cache_holds_while_it_is_not_among_it(tiny: LoadedModel) -> None:
+    per_token = 4 * 2 * 2 * 16 * 4  # layers, keys and values, KV heads, head_dim, bytes
+    tokens = [event for event in events(tiny, GenerationRequest(PROMPT, 3)) if isinstance(event, TokenEmitted)]
+    assert [event.cache_tokens for event in tokens] == [P, P + 1, P + 2]
+    assert [event.cache_bytes for event in tokens] == [per_token * (P + i) for i in range(3)]
+
+
+def test_a_static_cache_weighs_its_reserved_slots_from_the_first_token(tiny: LoadedModel) -> None:
+    seen = events(tiny, GenerationRequest(PROMPT, 5, "static", cache_slots=100))
+    assert seen[0].reserved_tokens == 100
+    assert {event.cache_bytes for event in seen if isinstance(event, TokenEmitted)} == {4 * 2 * 2 * 16 * 4 * 100}
+
+
+# --- the answer ----------------------------------------------------------------------------------------------------
+
+
+def naive(model: Any, ids: list[int], new_tokens: int) -> tuple[int, ...]:
+    """Greedy decoding without a cache and without generate: the reference."""
+    made: list[int] = []
+    with torch.inference_mode():
+        for _ in range(new_tokens):
+            logits = model(torch.tensor([ids + made]), use_cache=False).logits
+            made.append(int(logits[0, -1].argmax()))
+    return tuple(made)
+
+
+@pytest.mark.parametrize("strategy", ["none", "dynamic", "static"])
+@pytest.mark.parametrize("window", [None, 8])
+def test_exact_strategies_equal_the_naive_loop_token_by_token(strategy: str, window: int | None) -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    if window is None:
+        model = tiny_model()
+    else:
+        torch.manual_seed(1)
+        model = MistralForCausalLM(
+            MistralConfig(
+                vocab_size=258,
+                hidden_size=64,
+                intermediate_size=128,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                initializer_range=0.3,
+                sliding_window=window,
+                eos_token_id=EOS_ID,
+            )
+        ).eval()
+    loaded = tiny_loaded(model)
+    expected = naive(model, list(PROMPT.encode()), 30)
+    assert run(loaded, new_tokens=30, strategy=strategy, fixed_length=True).token_ids == expected
+    loaded.thread.close()
+
+
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(tiny: LoadedModel) -> None:
+    hot = [run(tiny, sampling=SamplingParams(temperature=1.5, seed=seed), fixed_length=True) for seed in (1, 1, 2)]
+    assert hot[0].token_ids == hot[1].token_ids != hot[2].token_ids
+
+
+def test_temperature_0_means_greedy(tiny: LoadedModel) -> None:
+    assert run(tiny, sampling=SamplingParams(temperature=0, seed=3)).token_ids == run(tiny).token_ids
+
+
+def test_an_end_token_ends_the_answer_and_counts_as_a_token() -> None:
+    record = run(speaking("hi"))
+    assert (record.finish_reason, record.text, record.token_ids) == ("stop", "hi", (104, 105, EOS_ID))
+
+
+def test_any_of_several_end_tokens_ends_the_answer() -> None:
+    loaded = speaking("hi! more")
+    loaded.model.generation_config.eos_token_id = [EOS_ID, ord("!")]
+    record = run(loaded)
+    assert (record.finish_reason, record.new_tokens) == ("stop", 3)
+
+
+def test_fixed_length_goes_on_past_the_end_token_and_marks_it() -> None:
+    record = run(speaking("hi"), new_tokens=6, fixed_length=True)
+    assert (record.finish_reason, record.new_tokens, record.would_end_at) == ("length", 6, 2)
+
+
+def test_fixed_length_makes_the_same_tokens_as_a_free_run_until_its_end(tiny: LoadedModel) -> None:
+    free, fixed = run(tiny, new_tokens=30), run(tiny, new_tokens=30, fixed_length=True)
+    assert fixed.token_ids[: free.new_tokens] == free.token_ids
+
+
+def test_a_stop_string_ends_the_answer_before_it_and_its_tokens_are_counted() -> None:
+    seen = events(speaking("yes<STOP>no"), GenerationRequest(PROMPT, 20, stop_strings=("<STOP>",)))
+    record = seen[-1].record
+    assert (record.finish_reason, record.text, record.new_tokens) == ("stop_string", "yes", len("yes<STOP>"))
+    assert "<" not in "".join(event.text for event in seen if isinstance(event, TokenEmitted))
+
+
+def test_an_emoji_of_four_tokens_is_four_tokens_and_is_never_shown_in_parts() -> None:
+    seen = events(speaking("😀😀😀😀"), GenerationRequest(PROMPT, 16))
+    tokens = [event for event in seen if isinstance(event, TokenEmitted)]
+    assert [event.text for event in tokens] == ["", "", "", "😀"] * 4
+    assert seen[-1].record.new_tokens == 16
+    assert seen[-1].record.ttft_s == tokens[0].time_s < tokens[3].time_s
+
+
+def test_an_answer_cut_inside_an_emoji_drops_the_broken_tail_and_keeps_the_count() -> None:
+    record = run(speaking("ok 😀"), new_tokens=5)
+    assert (record.text, record.new_tokens, record.finish_reason) == ("ok ", 5, "length")
+    record.text.encode()
+
+
+def test_tokens_are_counted_from_ids_however_the_text_is_cut() -> None:
+    sentence = "The red cat was very calm."
+    assert run(speaking(sentence), new_tokens=26, fixed_length=True).new_tokens == 26
+
+
+# --- refused before anything runs ------------------------------------------------------------------------------------
+
+
+def refused(loaded: LoadedModel, **fields: Any) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        events(loaded, GenerationRequest(**{"prompt": PROMPT, "max_new_tokens": 4, **fields}))
+    return str(caught.value)
+
+
+def test_bad_fields_are_refused_by_name(tiny: LoadedModel) -> None:
+    assert refused(tiny, max_new_tokens=0) == "max_new_tokens: must be between 1 and 32,768, not 0"
+    assert refused(tiny, prompt="") == "prompt: is empty"
+    assert refused(tiny, prompt=()) == "messages: there is no message"
+    assert refused(tiny, strategy="magic").startswith("strategy: 'magic' is not one of none, dynamic,")
+    with pytest.raises(InvalidRequest, match="top_p: must be above 0"):
+        SamplingParams(temperature=1, top_p=0)
+    with pytest.raises(InvalidRequest, match="temperature: must be a finite number"):
+        SamplingParams(temperature=float("nan"))
+
+
+def test_a_prompt_that_does_not_fit_the_context_is_refused_with_both_numbers(tiny: LoadedModel) -> None:
+    message = refused(tiny, prompt="x" * 1020, max_new_tokens=8)
+    assert "1,020 prompt tokens and 8 new ones are 1,028; this model's limit is 1,024" in message
+
+
+def test_a_static_cache_that_is_too_small_is_refused_with_needed_and_given_slots(tiny: LoadedModel) -> None:
+    message = refused(tiny, prompt="x" * 49, max_new_tokens=5, strategy="static", cache_slots=24)
+    assert "need 53 slots; the cache would have 24" in message
+
+
+def test_an_offloaded_cache_on_a_cpu_is_refused_with_the_reason(tiny: LoadedModel) -> None:
+    for key in ("offloaded", "offloaded-static"):
+        assert "this model runs on cpu" in refused(tiny, strategy=key)
+
+
+def test_a_generation_config_that_sets_beams_is_refused_in_words() -> None:
+    loaded = tiny_loaded()
+    loaded.model.generation_config.num_beams = 2
+    assert "generation_config.json: sets num_beams=2" in refused(loaded)
+
+
+def test_a_cache_larger_than_the_free_memory_is_refused_before_it_is_allocated() -> None:
+    import dataclasses
+
+    loaded = tiny_loaded()
+    huge = dataclasses.replace(loaded, facts=dataclasses.replace(loaded.facts, cache_bytes_per_token=2**50))
+    assert "GiB are free" in refused(huge)
+
+
+# --- ends that are not by itself -------------------------------------------------------------------------------------
+
+
+def test_closing_the_stream_ends_the_run_within_one_token_and_the_next_run_works() -> None:
+    loaded = tiny_loaded()
+    forwards = 0
+
+    def count(*_: Any) -> None:
+        nonlocal forwards
+        forwards += 1
+
+    loaded.model.register_forward_hook(count)
+    turnstile = Turnstile(3)
+    started = stream(loaded, GenerationRequest(PROMPT, 500, fixed_length=True), turnstile=turnstile)
+    tokens = [event for event in itertools.islice(started, 7) if isinstance(event, TokenEmitted)]
+    started.close()
+    at_close = forwards
+    assert (len(tokens), turnstile.length) == (5, 0)
+    assert run(loaded, new_tokens=3).finish_reason == "length"
+    assert forwards == at_close + 3  # nothing of the closed run went on
+    assert at_close < 500
+    loaded.thread.close()
+
+
+def test_the_stop_flag_ends_the_run_as_cancelled_and_keeps_what_was_made(tiny: LoadedModel) -> None:
+    stop, seen = threading.Event(), []
+    for event in stream(tiny, GenerationRequest(PROMPT, 500, fixed_length=True), turnstile=Turnstile(3), stop=stop):
+        seen.append(event)
+        if len([e for e in seen if isinstance(e, TokenEmitted)]) == 5:
+            stop.set()
+            stop.set()  # a second press does nothing
+    record = seen[-1].record
+    assert (record.status, record.finish_reason) == ("cancelled", "cancelled")
+    assert 5 <= record.new_tokens < 500
+    assert record.cache_tokens == P + record.new_tokens - 1
+
+
+def test_a_stop_during_prefill_takes_effect_at_the_next_chunk(tiny: LoadedModel) -> None:
+    stop, chunks = threading.Event(), 0
+    request = GenerationRequest("x" * 400, 10, prefill_chunk=8)
+    for event in stream(tiny, request, turnstile=Turnstile(3), stop=stop):
+        if isinstance(event, PrefillProgress):
+            chunks += 1
+            stop.set()
+    assert isinstance(event, Finished)
+    assert (event.reason, event.record.new_tokens) == ("cancelled", 0)
+    assert sum(event.record.positions_computed) < 400
+
+
+def test_a_run_past_its_time_ends_as_timed_out(tiny: LoadedModel) -> None:
+    record = run(tiny, new_tokens=500, fixed_length=True, timeout_s=0)
+    assert (record.status, record.finish_reason, record.new_tokens) == ("timed_out", "timed_out", 0)
+
+
+def test_an_exception_at_the_start_reaches_the_consumer_and_the_next_run_works() -> None:
+    loaded = tiny_loaded()
+    loaded.model.generation_config.repetition_penalty = 0.0
+    with pytest.raises(RunFailed) as caught:
+        events(loaded, GenerationRequest("hi", 4))
+    assert (caught.value.record.status, caught.value.record.new_tokens) == ("failed", 0)
+    loaded.model.generation_config.repetition_penalty = None
+    assert run(loaded, new_tokens=4).new_tokens == 4
+    loaded.thread.close()
+
+
+def fail_at(loaded: LoadedModel, forward: int, error: BaseException) -> Any:
+    """Make one forward of the model fail, counted from 1."""
+    counted = itertools.count(1)
+
+    def hook(*_: Any) -> None:
+        if next(counted) == forward:
+            raise error
+
+    return loaded.model.register_forward_hook(hook)
+
+
+def test_a_failure_in_the_middle_keeps_what_was_made_and_is_marked_failed(caplog: pytest.LogCaptureFixture) -> None:
+    loaded = tiny_loaded()
+    hook = fail_at(loaded, 6, RuntimeError("simulated fault"))
+    seen: list[GenerationEvent] = []
+    with pytest.raises(RunFailed, match="simulated fault") as caught:
+        seen.extend(stream(loaded, GenerationRequest(PROMPT, 20, fixed_length=True), turnstile=Turnstile(3)))
+    record = caught.value.record
+    assert (record.status, record.new_tokens, record.counts) == ("failed", 5, False)
+    assert caught.value.args[0].split("(error ")[1][:8] in caplog.text  # the number on the page is in the log
+    hook.remove()
+    assert run(loaded, new_tokens=4).new_tokens == 4
+    loaded.thread.close()
+
+
+def test_want_of_memory_is_told_as_such_and_the_next_run_works() -> None:
+    loaded = tiny_loaded()
+    hook = fail_at(loaded, 3, torch.OutOfMemoryError("simulated"))
+    with pytest.raises(OutOfMemory, match="not enough memory"):
+        events(loaded, GenerationRequest(PROMPT, 20))
+    hook.remove()
+    assert run(loaded, new_tokens=4).status == "ok"
+    loaded.thread.close()
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def test_three_prompts_at_once_give_exactly_their_serial_answers(tiny: LoadedModel) -> None:
+    prompts = [PROMPT, "Something else entirely", "123 456"]
+    serial = [run(tiny, prompt).token_ids for prompt in prompts]
+    turnstile, answers = Turnstile(10), {}
+
+    def visitor(prompt: str) -> None:
+        answers[prompt] = events(tiny, GenerationRequest(prompt, N), turnstile=turnstile)[-1].record.token_ids
+
+    threads = [threading.Thread(target=visitor, args=(prompt,)) for prompt in prompts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answers[prompt] for prompt in prompts] == serial
+
+
+def test_who_waits_sees_his_place_and_can_stop_while_waiting(tiny: LoadedModel) -> None:
+    turnstile, stop = Turnstile(3), threading.Event()
+    ahead = turnstile.join()
+    waiting = stream(tiny, GenerationRequest(PROMPT, 4), turnstile=turnstile, stop=stop)
+    assert next(waiting) == Waiting(1)
+    stop.set()
+    rest = list(waiting)
+    assert [type(event) for event in rest] == [Finished]
+    assert (rest[0].reason, turnstile.length) == ("cancelled", 1)
+    ahead.leave()
+
+
+def test_closing_while_waiting_gives_the_place_up(tiny: LoadedModel) -> None:
+    turnstile = Turnstile(3)
+    ahead = turnstile.join()
+    waiting = stream(tiny, GenerationRequest(PROMPT, 4), turnstile=turnstile)
+    next(waiting)
+    waiting.close()
+    assert turnstile.length == 1
+    ahead.leave()
+
+
+def test_the_turn_ends_with_the_run_even_when_nobody_reads_on(tiny: LoadedModel) -> None:
+    turnstile = Turnstile(3)
+    unread = stream(tiny, GenerationRequest(PROMPT, 8), turnstile=turnstile)
+    next(unread)
+    tiny.thread.submit(lambda: None).result()  # runs after the unread one
+    assert turnstile.length == 0
+    unread.close()
+
+
+def test_fifty_dropped_runs_leave_no_thread_and_no_place_behind(tiny: LoadedModel) -> None:
+    turnstile, before = Turnstile(3), threading.active_count()
+    for _ in range(50):
+        dropped = stream(tiny, GenerationRequest(PROMPT, 200, fixed_length=True), turnstile=turnstile)
+        for _ in range(4):
+            next(dropped)
+        dropped.close()
+    assert (turnstile.length, threading.active_count()) == (0, before)
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------------
+
+
+def prompt_ids(loaded: LoadedModel, *messages: Message) -> tuple[bytes, tuple[str, ...]]:
+    from kvdemo.generation.prompt import encode_prompt
+
+    encoded = encode_prompt(loaded, messages)
+    return bytes(encoded.token_ids), encoded.notices
+
+
+def test_messages_are_rendered_with_the_chat_template(tiny: LoadedModel) -> None:
+    told = prompt_ids(tiny, Message("system", "Be kind."), Message("user", "hi"))
+    assert told == (b"<system>Be kind.\n<user>hi\n<assistant>", ())
+
+
+def test_both_kinds_of_return_of_the_template_work(tiny: LoadedModel) -> None:
+    tokenizer = tiny_tokenizer()
+    plain = tokenizer.apply_chat_template
+    tokenizer.apply_chat_template = lambda *a, **k: list(plain(*a, **k)["input_ids"])
+    loaded = tiny_loaded(tiny.model, tokenizer)
+    assert prompt_ids(loaded, Message("user", "hi")) == prompt_ids(tiny, Message("user", "hi"))
+    loaded.thread.close()
+
+
+def test_a_system_prompt_that_is_refused_is_folded_into_the_first_question(tiny: LoadedModel) -> None:
+    refusing = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT_TEMPLATE
+    )
+    loaded = tiny_loaded(tiny.model, tiny_tokenizer(refusing))
+    ids, notices = prompt_ids(loaded, Message("system", "Be kind."), Message("user", "hi"))
+    assert ids == b"<user>Be kind.\n\nhi\n<assistant>"
+    assert notices == ("This model's template takes no system prompt: it was put in front of the first question.",)
+    loaded.thread.close()
+
+
+def test_a_model_without_a_template_sees_plain_text_and_the_page_says_so(tiny: LoadedModel) -> None:
+    loaded = tiny_loaded(tiny.model, tiny_tokenizer(None))
+    ids, notices = prompt_ids(loaded, Message("user", "hi"))
+    assert ids == b"User: hi\nAssistant:"
+    assert notices == ("This model has no chat template: it sees the conversation as plain text.",)
+    loaded.thread.close()
