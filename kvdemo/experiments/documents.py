@@ -1,0 +1,146 @@
+"""A comparison as the JSON that the command prints and the page saves, and back again.
+
+The document holds the raw times, so that everything else can be made of it again. Derived figures stand beside them
+for readers; opening a document ignores them. JSON has no NaN and no Infinity: both are written as null.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.decoding import decoded, encoded
+from kvdemo.experiments.summary import arms
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.records import FINISH_REASONS, STATUSES, RunRecord
+from kvdemo.facts.requests import CompareSpec
+from kvdemo.facts.results import METRICS, STOP_REASONS, Comparison, ComparisonResult, Environment
+
+__all__ = ["MAX_DOCUMENT_BYTES", "document", "dumps", "from_document", "loads", "run_document"]
+
+SCHEMA = 1
+MAX_DOCUMENT_BYTES = 5 * 1024 * 1024
+
+FORMULAS = {
+    "ttft_s": "first token - accepted (= prefill_s)",
+    "decode_s": "last token - first token",
+    "tpot_s": "decode_s / (new tokens - 1)",
+    "decode_tokens_per_s": "1 / tpot_s",
+    "generation_s": "last token - accepted (= prefill_s + decode_s)",
+    "request_s": "last piece handed over - request received",
+    "ratio": "median over the rounds of baseline / candidate, each taken inside its round",
+}
+DERIVED = (
+    "new_tokens",
+    "prefill_s",
+    "ttft_s",
+    "tpot_s",
+    "decode_s",
+    "decode_tokens_per_s",
+    "prefill_tokens_per_s",
+    "generation_s",
+)
+
+
+def document(result: ComparisonResult) -> dict[str, Any]:
+    """The comparison as strict JSON values, schema 1."""
+    return {
+        "schema": SCHEMA,
+        "kind": "comparison",
+        "environment": encoded(result.environment),
+        "model": encoded(result.model),
+        "request": encoded(result.spec),
+        "strategies": encoded(result.strategies),
+        "stopped_because": result.stopped_because,
+        "runs": [run_document(run) for run in result.runs],
+        "comparisons": [_comparison_document(comparison) for comparison in result.comparisons],
+        "arms": [{**encoded(arm), "decode_tokens_per_s": arm.decode_tokens_per_s} for arm in arms(result)],
+        "formulas": dict(FORMULAS),
+    }
+
+
+def run_document(run: RunRecord) -> dict[str, Any]:
+    """One run: its raw facts and, beside them, the figures derived from them."""
+    derived: dict[str, Any] = encoded({name: getattr(run, name) for name in DERIVED})
+    return {**encoded(run), **derived}
+
+
+def from_document(data: object) -> ComparisonResult:
+    """The comparison that a document tells of; InvalidRequest that names the place of the first mistake."""
+    if not isinstance(data, dict):
+        raise InvalidRequest("file", "is not a kvdemo comparison: it must be a JSON object")
+    if data.get("schema") != SCHEMA or data.get("kind", "comparison") != "comparison":
+        raise InvalidRequest("schema", f"this version opens comparisons of schema {SCHEMA}")
+    spec = decoded(CompareSpec, data.get("request"), "request")
+    runs = decoded(tuple[RunRecord, ...], data.get("runs"), "runs")
+    for index, run in enumerate(runs):
+        _check_run(run, spec, f"runs[{index}]")
+    comparisons = data.get("comparisons")
+    if not isinstance(comparisons, list):
+        raise InvalidRequest("comparisons", "must be a list")
+    result = ComparisonResult(
+        spec=spec,
+        model=decoded(ModelFacts, data.get("model"), "model"),
+        environment=decoded(Environment, data.get("environment"), "environment"),
+        runs=runs,
+        comparisons=tuple(
+            _read_comparison(item, spec, f"comparisons[{index}]") for index, item in enumerate(comparisons)
+        ),
+        stopped_because=decoded(str, data.get("stopped_because", "rounds"), "stopped_because"),
+        strategies=decoded(tuple[StrategyRow, ...], data.get("strategies", []), "strategies"),
+    )
+    if result.stopped_because not in STOP_REASONS:
+        raise InvalidRequest("stopped_because", f"is not one of {', '.join(STOP_REASONS)}")
+    return result
+
+
+def dumps(value: dict[str, Any], *, indent: int | None = 2) -> str:
+    """Strict JSON text."""
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def loads(text: str | bytes) -> object:
+    """JSON text as values; InvalidRequest with line and column where it is broken."""
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise InvalidRequest("file", f"is larger than {MAX_DOCUMENT_BYTES // 2**20} MiB")
+    try:
+        return json.loads(text, parse_constant=lambda name: math.nan if name == "NaN" else math.inf)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest("file", f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise InvalidRequest("file", "is not JSON that can be read") from error
+
+
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
+    flat: dict[str, Any] = encoded(comparison)
+    verdict = flat.pop("verdict")
+    return {**flat, **verdict}
+
+
+def _read_comparison(item: object, spec: CompareSpec, place: str) -> Comparison:
+    if not isinstance(item, dict):
+        raise InvalidRequest(place, "must be an object")
+    comparison = decoded(Comparison, {**item, "verdict": item}, place)
+    if comparison.metric not in METRICS:
+        raise InvalidRequest(f"{place}.metric", f"is not one of {', '.join(METRICS)}")
+    for name in ("baseline", "candidate"):
+        if getattr(comparison, name) not in spec.strategies:
+            raise InvalidRequest(f"{place}.{name}", "is not among the strategies of the request")
+    return comparison
+
+
+def _check_run(run: RunRecord, spec: CompareSpec, place: str) -> None:
+    if run.strategy not in spec.strategies:
+        raise InvalidRequest(f"{place}.strategy", "is not among the strategies of the request")
+    if run.status not in STATUSES:
+        raise InvalidRequest(f"{place}.status", f"is not one of {', '.join(STATUSES)}")
+    if run.finish_reason is not None and run.finish_reason not in FINISH_REASONS:
+        raise InvalidRequest(f"{place}.finish_reason", f"is not one of {', '.join(FINISH_REASONS)}")
+    if len(run.token_times_s) != len(run.token_ids):
+        raise InvalidRequest(f"{place}.token_times_s", "must have one time per token")
+    times = (0.0, *run.token_times_s)
+    if any(after < before for before, after in itertools.pairwise(times)):
+        raise InvalidRequest(f"{place}.token_times_s", "must not go backwards")

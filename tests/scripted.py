@@ -1,0 +1,129 @@
+"""Scripted runs for the experiments: records by hand, a clock that moves when told, events without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvdemo.errors import RunFailed
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.results import Environment
+
+MODEL = ModelFacts(
+    name="HuggingFaceTB/SmolLM2-135M-Instruct",
+    source="by hand",
+    model_type="llama",
+    num_parameters=134_515_008,
+    weight_bytes=538_060_032,
+    dtype="float32",
+    device="cpu",
+    context_limit=8192,
+    cache_bytes_per_token=46_080,
+    vocab_size=49_152,
+    has_chat_template=True,
+    attention="sdpa",
+)
+ENVIRONMENT = Environment(
+    kvdemo="0.1.0",
+    python="3.11",
+    torch="2.13",
+    transformers="5.24",
+    platform="Linux",
+    processor="x86_64",
+    cpu_cores=2,
+    threads=2,
+    accelerator=None,
+    commit=None,
+    measured_at="2026-01-02T03:04:05Z",
+)
+ROWS = {
+    row.key: row
+    for row in (
+        StrategyRow("none", "No cache", "everything again", exact=True, keeping="no"),
+        StrategyRow("dynamic", "Dynamic cache", "grows", exact=True, keeping="crop"),
+        StrategyRow("static", "Static cache", "reserved", exact=True, keeping="copy", fixed_size=True),
+        StrategyRow(
+            "static-compiled",
+            "Static cache, compiled",
+            "reserved",
+            exact=True,
+            keeping="copy",
+            fixed_size=True,
+            compiles=True,
+        ),
+        StrategyRow("fp8", "FP8 cache", "smaller", exact=False, keeping="no"),
+        StrategyRow(
+            "offloaded", "Offloaded cache", "elsewhere", exact=True, keeping="no", unavailable_reason="no accelerator."
+        ),
+    )
+}
+
+
+def record(
+    strategy: str = "dynamic", times_s: Sequence[float] = (), ids: Sequence[int] | None = None, **changes: Any
+) -> RunRecord:
+    """A finished run with these token times; ids 0, 1, 2 ... unless given."""
+    made = tuple(range(len(times_s))) if ids is None else tuple(ids)
+    base = RunRecord(
+        strategy=strategy,
+        status="ok",
+        finish_reason="length",
+        prompt_tokens=4,
+        token_ids=made,
+        token_times_s=tuple(times_s),
+        text="".join(f" w{token}" for token in made),
+        request_s=times_s[-1] + 0.01 if times_s else 0.01,
+    )
+    return replace(base, **changes)
+
+
+def even_times(first_s: float, step_s: float, count: int) -> tuple[float, ...]:
+    return tuple(first_s + step_s * index for index in range(count))
+
+
+@dataclass
+class Clock:
+    """Stands still until somebody advances it."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+Script = Callable[[GenerationRequest, int], RunRecord]
+
+
+@dataclass
+class ScriptedRun:
+    """Answers each request with the record that `script(request, number of earlier runs of that strategy)` makes.
+
+    A record whose status is "failed" is raised with what it produced; the clock moves on by every run's last token.
+    """
+
+    script: Script
+    clock: Clock = field(default_factory=Clock)
+    requests: list[GenerationRequest] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+
+    def __call__(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        before = sum(earlier.strategy == request.strategy for earlier in self.requests)
+        self.requests.append(request)
+        return self._events(request, self.script(request, before))
+
+    def _events(self, request: GenerationRequest, made: RunRecord) -> Iterator[GenerationEvent]:
+        began_s = self.clock.now_s
+        try:
+            yield PromptEncoded(made.prompt_tokens, made.queue_s, made.prepare_s)
+            for index, (token, time_s) in enumerate(zip(made.token_ids, made.token_times_s, strict=True)):
+                self.clock.now_s = began_s + time_s
+                yield TokenEmitted(index, token, f" w{token}", time_s, index, 0, 0)
+            if made.status == "failed":
+                raise RunFailed(made.error or "it broke", made)
+            yield Finished(made.finish_reason or "length", made)
+        finally:
+            self.closed.append(request.strategy)
