@@ -1,0 +1,212 @@
+"""A config -> one footprint per layer, by asking the model's own code on meta; or a geometry typed by hand.
+
+It needs no weights and no network, and takes about a second whatever the size of the model. It does not know how
+long or how many: that is arithmetic on the footprints (plan.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.plans import Architecture, LayerFootprint
+from kvdemo.facts.requests import checked_int
+from kvdemo.planner.config_text import check_fields, parse_config
+
+__all__ = ["by_hand", "from_config", "from_loaded", "parse_config"]
+
+PREFILL_TOKENS = 7
+MAX_LAYERS = 1024
+WAY_OUT = "enter its layers, KV heads and head_dim by hand"
+LIMIT_FIELDS = (
+    "max_position_embeddings",
+    "max_target_positions",
+    "n_positions",
+    "n_ctx",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+)
+
+
+def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
+    """What does each layer of the model described by this config.json keep?
+
+    Raises InvalidRequest("config", ...) with what is wrong and what to do.
+    """
+    check_fields(config)
+    from transformers import CONFIG_MAPPING, __version__
+
+    model_type = config["model_type"]
+    if model_type not in CONFIG_MAPPING:
+        raise InvalidRequest(
+            "config",
+            f"transformers {__version__} does not know the model type {model_type!r}; it would need code that comes with"
+            f" the weights, which is never run here: {WAY_OUT}",
+        )
+    dtype = _dtype_name(config)
+    quantised = config.get("quantization_config") or {}
+    with _as_invalid_request():
+        made = CONFIG_MAPPING[model_type].from_dict(_without_dtypes(config))
+    architecture = _traced(made, name=name or config.get("_name_or_path") or model_type, dtype=dtype)
+    if quantised:
+        method = str(quantised.get("quant_method", "quantised"))[:40]
+        note = f"The config says that the weights are quantised ({method}); the cache is not. Weights are counted in {dtype}."
+        architecture = replace(architecture, notes=(*architecture.notes, note))
+    return architecture
+
+
+def from_loaded(model: Any) -> Architecture:
+    """The same for a loaded transformers model: its config is traced, its own parameters are counted."""
+    made = copy.deepcopy(model.config)
+    architecture = _traced(
+        made,
+        name=str(getattr(model.config, "_name_or_path", "") or model.config.model_type),
+        dtype=str(model.dtype).removeprefix("torch."),
+        model_class=type(model),
+    )
+    return replace(architecture, num_parameters=sum(parameter.numel() for parameter in model.parameters()))
+
+
+def by_hand(
+    layers: int,
+    kv_heads: int | Sequence[int],
+    head_dim: int,
+    *,
+    value_dim: int | None = None,
+    num_parameters: int | None = None,
+    window: int | None = None,
+    attention_heads: int | None = None,
+    context_limit: int | None = None,
+    dtype: str = "bfloat16",
+    name: str = "typed by hand",
+) -> Architecture:
+    """The architecture of a model that transformers does not know; kv_heads is one number or one per layer."""
+    checked_int("layers", layers, 1, MAX_LAYERS)
+    heads = [kv_heads] * layers if isinstance(kv_heads, int) else list(kv_heads)
+    if len(heads) != layers:
+        raise InvalidRequest("kv_heads", f"lists {len(heads)} numbers for {layers} layers")
+    for count in heads:
+        checked_int("kv_heads", count, 1, 65_536)
+    checked_int("head_dim", head_dim, 1, 65_536)
+    value_dim = head_dim if value_dim is None else checked_int("value_dim", value_dim, 1, 65_536)
+    if num_parameters is not None:
+        checked_int("num_parameters", num_parameters, 1, 10**15)
+    if window is not None:
+        checked_int("window", window, 1, 100_000_000)
+    footprints = tuple(
+        LayerFootprint(
+            index=index,
+            kind="full" if window is None else "sliding",
+            kv_heads=count,
+            key_dim=head_dim,
+            value_heads=count,
+            value_dim=value_dim,
+            window=window,
+            held_window=window - 1 if window is not None and window > 1 else None,
+        )
+        for index, count in enumerate(heads)
+    )
+    return Architecture(
+        name=name,
+        model_type="by hand",
+        layers=footprints,
+        num_parameters=num_parameters,
+        context_limit=context_limit,
+        dtype=dtype,
+        method="by hand",
+        attention_heads=attention_heads,
+        notes=("Typed by hand: nothing was checked against a model's code.",),
+    )
+
+
+def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> Architecture:
+    """Build on meta, run, read."""
+    from kvdemo.planner import tracing
+
+    with _as_invalid_request():
+        model, notes = tracing.build(config, model_class)
+        traced = tracing.layers(model, PREFILL_TOKENS)
+    decoder = tracing.text_config(model.config)
+    layers = _named(traced, decoder)
+    if not any(layer.elements_per_token or layer.fixed or layer.streams for layer in layers):
+        raise InvalidRequest(
+            "config",
+            "no layer of this model keeps a cache: it is an encoder (is_decoder is false), or it recomputes every token",
+        )
+    idle = sum(layer.kind == "none" for layer in layers)
+    if idle:
+        notes += (
+            f"{idle} of {len(layers)} layers kept nothing in a run on text (no attention, or attention to pictures).",
+        )
+    return Architecture(
+        name=name,
+        model_type=config.model_type,
+        layers=tuple(layers),
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        context_limit=_first_int(decoder, LIMIT_FIELDS),
+        dtype=dtype,
+        method="traced",
+        attention_heads=_first_int(decoder, ("num_attention_heads",)),
+        notes=notes,
+        encoder_len=_first_int(model.config, ("max_source_positions",)),
+        static=tracing.has_static(model),
+    )
+
+
+def _named(layers: Iterable[LayerFootprint], config: Any) -> list[LayerFootprint]:
+    """Layers that read another layer's cache, with that layer's index: the last one before it of its type that stores."""
+    layers = list(layers)
+    modes = getattr(config, "kv_sharing_modes", None) or ()
+    types = getattr(config, "layer_types", None) or [""] * len(modes)
+    for index, mode in enumerate(modes):
+        if mode == "reuse" and layers[index].kind == "none":
+            stores = [i for i in range(index) if modes[i] == "store" and types[i] == types[index]]
+            layers[index] = replace(layers[index], kind="shared", shares=stores[-1] if stores else None)
+    return layers
+
+
+def _first_int(config: Any, names: Sequence[str]) -> int | None:
+    """The first of these fields that is a positive whole number."""
+    for field in names:
+        value = getattr(config, field, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _dtype_name(config: dict[str, Any]) -> str:
+    """The dtype of the weights as the config names it; float32 where it names none, as transformers loads it."""
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key in ("dtype", "torch_dtype"):
+            if isinstance(part.get(key), str):
+                return str(part[key]).removeprefix("torch.")
+    return "float32"
+
+
+def _without_dtypes(value: Any) -> Any:
+    """A copy of a config without dtypes and quantisation, which describe the stored weights."""
+    if isinstance(value, dict):
+        dropped = ("dtype", "torch_dtype", "quantization_config")
+        return {key: _without_dtypes(inner) for key, inner in value.items() if key not in dropped}
+    if isinstance(value, list):
+        return [_without_dtypes(inner) for inner in value]
+    return value
+
+
+class _as_invalid_request:  # noqa: N801 - used like a function
+    """Whatever the model's own code raises on a config becomes one line for the person who gave the config."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, InvalidRequest):
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            said = " ".join(lines)[:200]
+            raise InvalidRequest(
+                "config", f"the model's own code cannot work with these fields ({said}): correct them, or {WAY_OUT}"
+            ) from error

@@ -1,0 +1,133 @@
+"""The text of a config.json -> a dict whose fields can be what they say; everything else is refused in words.
+
+It knows the names of common fields, not what a given model does with them: that is the model's own code to say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kvdemo.errors import InvalidRequest
+
+__all__ = ["check_fields", "parse_config"]
+
+MAX_CHARS = 5 * 1024 * 1024
+MAX_DEPTH = 12
+LARGEST = 1_000_000_000
+MAX_LAYERS = 1024
+MAX_EXPERTS = 8192
+BY_HAND = "enter layers, KV heads and head_dim by hand"
+MERGE_MARKER = re.compile(r"^(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
+LAYER_FIELDS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|num_transformer_layers|\w*(en|de)coder_layers)$")
+POSITIVE_FIELDS = re.compile(
+    r"^(num_attention_heads|num_key_value_heads|num_kv_heads|n_heads?|head_dim|hidden_size|n_embd|d_model|dim|vocab_size"
+    r"|intermediate_size|ffn_dim|kv_lora_rank|state_size|sliding_window|attention_chunk_size|max_position_embeddings"
+    r"|n_positions|qk_rope_head_dim|v_head_dim|linear_\w+_(heads|dim))$"
+)
+EXPERT_FIELDS = re.compile(r"^(num|n)_\w*experts$")
+
+
+def parse_config(text: str) -> dict[str, Any]:
+    """A config.json as a dict; InvalidRequest("config", ...) naming line and column, or the field, otherwise."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidRequest("config", "is empty: paste the config.json of a model")
+    if len(text) > MAX_CHARS:
+        raise InvalidRequest("config", f"is {len(text):,} characters long; a config.json has a few thousand")
+    marker = MERGE_MARKER.search(text)
+    if marker:
+        line = text.count("\n", 0, marker.start()) + 1
+        raise InvalidRequest(
+            "config", f"line {line} is a merge marker ({marker.group()}): choose one side and delete the marker lines"
+        )
+    try:
+        config = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=_pairs)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(
+            "config", f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg[:80]}"
+        ) from error
+    except RecursionError as error:
+        raise InvalidRequest("config", "is nested too deeply for a config.json") from error
+    except ValueError as error:  # a number of more digits than Python converts
+        raise InvalidRequest("config", "holds a number with thousands of digits") from error
+    if not isinstance(config, dict):
+        raise InvalidRequest("config", "is not an object: a config.json starts with { and ends with }")
+    check_fields(config)
+    return config
+
+
+def check_fields(config: dict[str, Any]) -> None:
+    """Refuse a config that needs remote code, names no model type, or holds fields that no model can have."""
+    if not isinstance(config, dict):
+        raise InvalidRequest("config", "is not an object: a config.json starts with { and ends with }")
+    if "auto_map" in config:
+        raise InvalidRequest(
+            "config",
+            f"needs code that comes with the model (auto_map), which is never run here: remove auto_map if transformers"
+            f" itself knows the model type, or {BY_HAND}",
+        )
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or not model_type:
+        raise InvalidRequest("config", f"has no model_type: without it nothing says which code to ask; or {BY_HAND}")
+    for path, key, value in _leaves(config, "", 0):
+        _check_field(path, key, value)
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        layers, shared = part.get("num_hidden_layers"), part.get("num_kv_shared_layers")
+        if isinstance(layers, int) and isinstance(shared, int) and shared >= layers:
+            raise InvalidRequest(
+                "config", f"num_kv_shared_layers is {shared} of {layers} layers: at least one has to keep its own cache"
+            )
+
+
+def _check_field(path: str, key: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, str) and (POSITIVE_FIELDS.match(key) or LAYER_FIELDS.match(key)):
+            raise InvalidRequest("config", f"{path} is the text {value[:20]!r}; it must be a number")
+        return
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise InvalidRequest("config", f"{path} is not a finite number")
+    if isinstance(value, int) and abs(value) > LARGEST and not key.endswith(("_id", "_ids", "parameters", "length")):
+        raise InvalidRequest("config", f"{path} is above {LARGEST:,}, which no model has")
+    if LAYER_FIELDS.match(key) and not (isinstance(value, int) and 0 < value <= MAX_LAYERS):
+        raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number from 1 to {MAX_LAYERS:,}")
+    if POSITIVE_FIELDS.match(key) and not (isinstance(value, int) and value > 0):
+        raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number of at least 1")
+    if EXPERT_FIELDS.match(key) and not (isinstance(value, int) and 0 <= value <= MAX_EXPERTS):
+        raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number up to {MAX_EXPERTS:,}")
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str, Any]]:
+    """(path, name of the field, value) of everything that is no container."""
+    if depth > MAX_DEPTH:
+        raise InvalidRequest("config", "is nested too deeply for a config.json")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key), depth + 1)
+    elif isinstance(value, list):
+        if len(value) > 1_000_000:
+            raise InvalidRequest("config", f"{path} lists {len(value):,} values")
+        for inner in value:
+            yield from _leaves(inner, path, depth + 1)
+    else:
+        yield path, path.rsplit(".", 1)[-1], value
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key that is there twice with different values has no meaning."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found and found[key] != value:
+            raise InvalidRequest("config", f"{key[:60]} is there twice with different values: keep one")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise InvalidRequest("config", f"holds {constant}, which is no number: write the value or null")
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 20 else "a number that long"

@@ -1,0 +1,180 @@
+"""A config -> the model's own code on meta, a few tokens through it, and the cache that this leaves behind.
+
+Nothing is downloaded and no weight gets memory. torch and transformers are imported inside the functions. It changes no
+global state of torch (the default dtype above all), so that it may run beside a model that is generating.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvdemo.facts.plans import LayerFootprint
+from kvdemo.planner import reading
+from kvdemo.planner.meta import on_meta
+
+__all__ = ["Run", "build", "has_static", "layers", "new_cache", "run", "text_config"]
+
+ENCODER_TOKENS = 5  # enough to read shapes; any number would do
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one prefill left: the cache (None: the model keeps none) after num_tokens of one sequence."""
+
+    cache: Any
+    num_tokens: int
+    encoder_tokens: int
+
+
+def build(config: Any, model_class: Any = None) -> tuple[Any, tuple[str, ...]]:
+    """The model of a transformers config on meta, parameters in bfloat16, and notes on what had to be left out.
+
+    ValueError when transformers has no text-generating class for it; whatever the model's own code raises otherwise.
+    """
+    _prepare(config)
+    text = text_config(config)
+    model_class = model_class or _model_class(config)
+    if model_class.config_class is type(text):
+        return _on_meta(model_class, text), ()
+    try:
+        return _on_meta(model_class, config), ()
+    except ImportError as error:
+        if text is config:
+            raise
+        package = str(error).split("requires the ")[-1].split()[0] if "requires the " in str(error) else "a package"
+        note = f"Only the language model is counted: its picture or sound parts need {package}, which is not installed."
+        return _on_meta(_model_class(text), text), (note,)
+
+
+def layers(model: Any, num_tokens: int) -> list[LayerFootprint]:
+    """One footprint per layer of a model on meta, cross-attention after the layers that look at the text itself."""
+    first = run(model, num_tokens)
+    if not hasattr(first.cache, "layers") and not hasattr(first.cache, "self_attention_cache"):
+        raise ValueError("it keeps no cache of keys and values, or one of its own kind")
+    own = _read(model, first, lambda run: getattr(run.cache, "self_attention_cache", run.cache))
+    if not hasattr(first.cache, "cross_attention_cache"):
+        return own
+    tokens = replace(first, num_tokens=first.encoder_tokens)
+    cross = _read(model, tokens, lambda run: run.cache.cross_attention_cache)
+    return own + [replace(layer, kind="cross", window=None, held_window=None) for layer in cross if layer.kv_heads]
+
+
+def _read(model: Any, first: Run, part: Callable[[Run], Any]) -> list[LayerFootprint]:
+    """Footprints from the first run, with further prefills only where a layer keeps more than the usual tensors."""
+    views = reading.view(part(first))
+    others = [run(model, length) for length in reading.needs_lengths(views)]
+    observed = [(first.num_tokens, views), *((other.num_tokens, reading.view(part(other))) for other in others)]
+    decoder = text_config(model.config)
+    return reading.footprints(observed, getattr(decoder, "layer_types", None) or (), decoder)
+
+
+def has_static(model: Any) -> bool:
+    """Does transformers have a cache of fixed size for every layer of this model?"""
+    from transformers import StaticCache
+
+    if not getattr(model, "_supports_default_dynamic_cache", lambda: True)():
+        return False
+    try:
+        StaticCache(config=text_config(model.config), max_cache_len=2)
+    except KeyError:  # a type of layer without a class of fixed size
+        return False
+    return True
+
+
+def text_config(config: Any) -> Any:
+    """The part of a config that describes the text decoder; the config itself where it is flat."""
+    return config.get_text_config(decoder=True)
+
+
+def run(model: Any, num_tokens: int, *, batch_size: int = 1, encoder_tokens: int = ENCODER_TOKENS) -> Run:
+    """One prefill of num_tokens through a model on meta with the cache that `generate` would give it."""
+    import torch
+    from transformers.modeling_outputs import BaseModelOutput
+
+    model.eval()
+    with on_meta():
+        ids = torch.zeros((batch_size, num_tokens), dtype=torch.long)
+        arguments: dict[str, Any] = {"use_cache": True}
+        cache = new_cache(model)
+        accepted = inspect.signature(model.forward).parameters
+        if cache is not None:
+            arguments["cache" if "cache" in accepted or "past_key_values" not in accepted else "past_key_values"] = (
+                cache
+            )
+        if _is_encoder_decoder(model):
+            width = getattr(model.config, "d_model", None) or model.config.hidden_size
+            states = torch.zeros((batch_size, encoder_tokens, width), dtype=torch.bfloat16)
+            arguments |= {"decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(last_hidden_state=states)}
+        else:
+            arguments["input_ids"] = ids
+        output = model(**arguments)
+    if cache is None:
+        names = ("cache", "past_key_values", "cache_params", "state", "mems")
+        cache = next((output[name] for name in names if output.get(name) is not None), None)
+    return Run(cache, num_tokens, encoder_tokens)
+
+
+def new_cache(model: Any) -> Any:
+    """An empty growing cache as `generate` would make it; None for a model that makes its own."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    if hasattr(model, "_supports_default_dynamic_cache") and not model._supports_default_dynamic_cache():
+        return None
+    decoder = text_config(model.config)
+    if _is_encoder_decoder(model):
+        return EncoderDecoderCache(DynamicCache(config=decoder), DynamicCache(config=decoder))
+    return DynamicCache(config=decoder)
+
+
+def _is_encoder_decoder(model: Any) -> bool:
+    return bool(model.config.is_encoder_decoder) and "encoder_outputs" in inspect.signature(model.forward).parameters
+
+
+def _prepare(config: Any) -> None:
+    """Take out what is about weights, and choose the plain attention code: it asks tensors for no values."""
+    for part in (config, *(getattr(config, key, None) for key in config.sub_configs)):
+        if part is not None:
+            part.dtype = None
+    if getattr(config, "quantization_config", None) is not None:
+        del config.quantization_config
+    config._attn_implementation = "eager"
+
+
+def _model_class(config: Any) -> Any:
+    """The class that `architectures` names, else the one that transformers registers for generating text."""
+    from transformers.models.auto import modeling_auto as auto
+
+    sequence = (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)
+    text = (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING,
+        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        auto.MODEL_FOR_MULTIMODAL_LM_MAPPING,
+    )
+    found: list[Any] = []
+    for mapping in (*sequence, *text) if config.is_encoder_decoder else (*text, *sequence):
+        classes = mapping.get(type(config), None)
+        found += classes if isinstance(classes, list | tuple) else [classes] if classes is not None else []
+    if not found:
+        raise ValueError(f"transformers has no text-generating model for the type {config.model_type!r}")
+    named = set(config.architectures or ())
+    return next((candidate for candidate in found if candidate.__name__ in named), found[0])
+
+
+def _on_meta(model_class: Any, config: Any) -> Any:
+    """The model with its parameters and saved buffers in bfloat16, as if loaded from such a checkpoint."""
+    import torch
+
+    with on_meta():
+        model = model_class(config)
+        for module in model.modules():
+            temporary = module._non_persistent_buffers_set
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.is_floating_point() and name not in temporary:
+                    module._buffers[name] = buffer.to(torch.bfloat16)
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(torch.bfloat16)
+    return model
