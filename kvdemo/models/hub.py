@@ -52,9 +52,8 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
     One question first, so that a wrong name, a private model or a missing network is known at once and nothing of the
     wrong kind is fetched. Raises ModelUnavailable.
     """
-    import httpx
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
     api = api or HfApi()
     try:
@@ -72,7 +71,7 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
         ) from None
     except OfflineModeIsEnabled:
         raise ModelUnavailable(_unreachable(hub_id, "the network is switched off (HF_HUB_OFFLINE)")) from None
-    except (HfHubHTTPError, httpx.HTTPError, OSError):
+    except (HTTPError, OSError):  # the client's own, of whichever HTTP library this version uses
         raise ModelUnavailable(_unreachable(hub_id, "the hub did not answer as expected")) from None
     check_folder(folder, hub_id)
     return folder

@@ -21,11 +21,11 @@ from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
 from kvdemo.models.source import ModelSource
 from kvdemo.models.thread import ModelThread
+from kvdemo.models.weights import cache_bytes_per_token, weigh
 from kvdemo.settings import Settings
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
 
 __all__ = ["load", "unpack_gguf"]
 
@@ -102,7 +102,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     model.eval()
     step(num_steps)("first token")
     text_config = model.config.get_text_config()
-    num_parameters, weight_bytes = _weigh(model)
+    num_parameters, weight_bytes = weigh(model)
     facts = ModelFacts(
         name=source.name,
         source=source.sentence,
@@ -112,7 +112,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         dtype=str(dtype).removeprefix("torch."),
         device=device,
         context_limit=getattr(text_config, "max_position_embeddings", None),
-        cache_bytes_per_token=_cache_bytes_per_token(model),
+        cache_bytes_per_token=cache_bytes_per_token(model),
         vocab_size=text_config.vocab_size,
         has_chat_template=bool(tokenizer.chat_template),
         attention=getattr(model.config, "_attn_implementation", None) or "none",
@@ -160,40 +160,6 @@ def _dtype(wanted: str, device: str) -> torch.dtype:
         wanted = "float32" if device == "cpu" else "bfloat16"
     dtype: torch.dtype = getattr(torch, wanted)
     return dtype
-
-
-def _weigh(model: PreTrainedModel) -> tuple[int, int]:
-    """Elements of the parameters, and bytes of parameters and saved buffers; what is tied counts once."""
-    parameters = {tensor.data_ptr(): tensor for tensor in model.parameters()}
-    saved = {tensor.data_ptr(): tensor for tensor in model.state_dict(keep_vars=True).values()}
-    weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in saved.values())
-    return sum(tensor.numel() for tensor in parameters.values()), weight_bytes
-
-
-def _cache_bytes_per_token(model: PreTrainedModel) -> int:
-    """Bytes that one more token adds to a growing cache of one sequence, found by adding one (the model's first steps)."""
-    import torch
-    from transformers import DynamicCache
-
-    cache = DynamicCache(config=model.config)
-    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
-    with torch.inference_mode():
-        model(input_ids=ids, cache=cache, use_cache=True)
-        before = _held_bytes(cache)
-        model(input_ids=ids[:, :1], cache=cache, use_cache=True)
-    return _held_bytes(cache) - before
-
-
-def _held_bytes(cache: Any) -> int:
-    """Logical bytes of every tensor that the cache's layers hold, whatever the layers call them."""
-    import torch
-
-    return sum(
-        value.numel() * value.element_size()
-        for layer in cache.layers
-        for value in vars(layer).values()
-        if isinstance(value, torch.Tensor)
-    )
 
 
 def _refuse_gaps(info: dict[str, Any], name: str) -> None:
