@@ -1,0 +1,161 @@
+"""Tables of results as data frames: for the screen in words with units, for arithmetic in plain numbers.
+
+Every figure comes from the summary of the experiments or from a record's own properties; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from kvdemo.experiments.documents import run_document
+from kvdemo.experiments.summary import arms
+from kvdemo.facts.plans import MeasuredPoint, MemoryPlan
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.results import ArmSummary, ComparisonResult, Spread
+from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
+
+__all__ = [
+    "arms_frame",
+    "differences_frame",
+    "fits_frame",
+    "measured_frame",
+    "run_numbers",
+    "runs_frame",
+    "runs_table",
+]
+
+
+def arms_frame(result: ComparisonResult) -> pd.DataFrame:
+    """How did each arm do? One row per arm: medians, spread and count, in words; rows without a counted run say why."""
+    return pd.DataFrame([arm_row(arm, result) for arm in arms(result)])
+
+
+def arm_row(arm: ArmSummary, result: ComparisonResult) -> dict[str, str]:
+    compiled = any(run.compile_s is not None for run in result.runs)
+    by_device = any(len(run.cache_bytes_by_device) > 1 for run in result.runs)
+    row = {
+        "Strategy": arm.label,
+        "First token": middle(arm.ttft_s),
+        "Per token": middle(arm.tpot_s),
+        "Speed": format_speed(arm.decode_tokens_per_s),
+        "Total, median": middle(arm.generation_s),
+        "Range": span(arm.generation_s),
+        "Complete request": middle(arm.request_s),
+        "Runs": f"{arm.n}" + (f", {arm.left_out} left out" if arm.left_out else ""),
+        "Tokens": "n/a" if arm.tokens is None else " to ".join(format_count(n) for n in dict.fromkeys(arm.tokens)),
+        "Cache held": format_bytes(arm.cache_bytes) if arm.cache_bytes else "nothing kept" if arm.n else "n/a",
+    }
+    if by_device:
+        row["By device"] = ", ".join(f"{name} {format_bytes(size)}" for name, size in arm.cache_bytes_by_device.items())
+    if compiled:
+        row["Compiling, once"] = format_seconds(arm.compile_s)
+    return row
+
+
+def middle(spread: Spread | None) -> str:
+    return format_seconds(spread.median if spread else None)
+
+
+def span(spread: Spread | None) -> str:
+    if spread is None:
+        return "n/a"
+    return f"{format_seconds(spread.low)} to {format_seconds(spread.high)}" if spread.n > 1 else "one run"
+
+
+def runs_table(result: ComparisonResult) -> pd.DataFrame:
+    """What did each run do? One row per run, warm-ups and unfinished ones marked, in words."""
+    return pd.DataFrame(
+        [
+            {
+                "Strategy": result.row(run.strategy).label,
+                "Round": "warm-up" if run.warmup else f"{run.round}",
+                "Status": run.status.replace("_", " "),
+                "First token": format_seconds(run.ttft_s),
+                "Per token": format_seconds(run.tpot_s),
+                "Speed": format_speed(run.decode_tokens_per_s),
+                "Total": format_seconds(run.generation_s),
+                "Complete request": format_seconds(run.request_s),
+                "Queue wait": format_seconds(run.queue_s),
+                "Tokens": format_count(run.new_tokens),
+                "Computed": format_count(run.total_computed),
+                "Cache held": format_bytes(run.cache_bytes),
+                "Peak memory": format_bytes(run.peak_bytes) + (f", {run.peak_kind}" if run.peak_kind else ""),
+            }
+            for run in result.runs
+        ]
+    )
+
+
+def run_numbers(run: RunRecord) -> dict[str, Any]:
+    """One run as plain values, units in the names; lists are told by their sums, the raw times stay in the JSON."""
+    values = run_document(run)
+    by_device = values.pop("cache_bytes_by_device")
+    numbers = {name: value for name, value in values.items() if not isinstance(value, list)}
+    return {
+        **numbers,
+        "positions_computed_total": run.total_computed,
+        "positions_read_total": sum(run.positions_read),
+        "cache_bytes_by_device": "; ".join(f"{name}: {size} bytes" for name, size in by_device.items()),
+    }
+
+
+def runs_frame(result: ComparisonResult) -> pd.DataFrame:
+    """The runs for arithmetic: one row per run, numbers as numbers, missing ones missing."""
+    return pd.DataFrame([run_numbers(run) for run in result.runs])
+
+
+def fits_frame(plan: MemoryPlan) -> pd.DataFrame:
+    """What fits? The longest request for 1, 2, 4 ... at once; empty without a budget. "*": the model's own limit."""
+    rows = plan.capacity.longest_by_batch if plan.capacity else ()
+    return pd.DataFrame(
+        {
+            "Requests at once": [format_count(batch) for batch, _, _ in rows],
+            "Longest request, tokens": [
+                f"{format_count(length)}{'*' if capped else ''}" if length else "does not fit"
+                for _, length, capped in rows
+            ],
+        }
+    )
+
+
+def measured_frame(points: Sequence[MeasuredPoint]) -> pd.DataFrame:
+    """Does the loaded model hold what was predicted? One row per measured cache."""
+    return pd.DataFrame(
+        [
+            {
+                "Strategy": point.strategy,
+                "Length, tokens": format_count(point.seq_len),
+                "Predicted, bytes": format_count(point.predicted_bytes),
+                "Held, bytes": format_count(point.held_bytes),
+                "Difference, bytes": format_count(point.held_bytes - point.predicted_bytes),
+                "Storage, bytes": format_count(point.storage_bytes),
+                "Process memory": format_bytes(point.process_bytes)
+                + (f", {point.process_kind}" if point.process_bytes is not None else ""),
+            }
+            for point in points
+        ]
+    )
+
+
+def differences_frame(points: Sequence[MeasuredPoint]) -> pd.DataFrame:
+    """Where does a measured cache differ from the prediction, and why? One row per layer that does; empty when none."""
+    return pd.DataFrame(
+        [
+            {
+                "Strategy": point.strategy,
+                "Length, tokens": format_count(point.seq_len),
+                "Layer": f"{layer.index} ({layer.kind})",
+                "Predicted, bytes": format_count(layer.predicted_bytes),
+                "Held, bytes": format_count(layer.held_bytes),
+                "Storage, bytes": format_count(layer.storage_bytes),
+                "Cause": layer.cause,
+            }
+            for point in points
+            for layer in point.layers
+            if layer.predicted_bytes != layer.held_bytes or layer.storage_bytes != layer.held_bytes
+        ],
+        columns=["Strategy", "Length, tokens", "Layer", "Predicted, bytes", "Held, bytes", "Storage, bytes", "Cause"],
+    )
