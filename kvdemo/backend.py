@@ -15,7 +15,8 @@ from typing import Any
 from kvdemo.caches import strategies as table
 from kvdemo.caches.prefix import KeptCaches
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
-from kvdemo.experiments.compare import Step, compare
+from kvdemo.experiments.compare import compare
+from kvdemo.experiments.course import Step
 from kvdemo.facts.events import Finished, GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.plans import Architecture, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
@@ -33,6 +34,7 @@ from kvdemo.generation.environment import environment
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.config import dtype_when_loaded, read_config
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
@@ -169,6 +171,14 @@ class Backend:
         """The known models that a plan can be asked for by name."""
         return catalog.names()
 
+    def architecture_named(self, model: str | None = None, config: str = "") -> Architecture:
+        """The same without any weights: `model` may also be a hub id, a folder or a .gguf file, None the default model."""
+        if config.strip() or model in self.catalogue():
+            return self.architecture(model, config)
+        source = resolve(model or self.settings.model, self.settings.home, mode=self.settings.mode)
+        found = architecture.from_config(read_config(source, self.settings), name=source.name)
+        return dataclasses.replace(found, dtype=dtype_when_loaded(self.settings))
+
     def architecture(self, model: str | None = None, config: str = "") -> Architecture:
         """The geometry of the loaded model (None), a known one, or a pasted config.json."""
         if config.strip():
@@ -184,7 +194,11 @@ class Backend:
 
     def plan(self, request: MemoryRequest, *, model: str | None = None, config: str = "") -> MemoryPlan:
         """What the cache of this model takes for this request, predicted."""
-        return plan.make_plan(self.architecture(model, config), request)
+        return self.plan_of(self.architecture(model, config), request)
+
+    def plan_of(self, geometry: Architecture, request: MemoryRequest) -> MemoryPlan:
+        """The same for a geometry that is at hand."""
+        return plan.make_plan(geometry, request)
 
     def plan_document(self, made: MemoryPlan) -> dict[str, Any]:
         """A plan as the JSON document of the command line and the API."""

@@ -27,7 +27,7 @@ from kvdemo.settings import Settings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load", "unpack_gguf"]
+__all__ = ["chosen_device", "chosen_dtype", "load", "unpack_gguf"]
 
 log = logging.getLogger(__name__)
 SAFE = MappingProxyType({"local_files_only": True, "trust_remote_code": False})
@@ -83,8 +83,8 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     step(1)("importing torch")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    device = _device(settings.device)
-    dtype = _dtype(settings.dtype, device)
+    device = chosen_device(settings.device)
+    dtype = chosen_dtype(settings.dtype, device)
     folder = _folder(source, settings.home, step(2))
     say = step(num_steps - 1)
     say("weights")
@@ -137,7 +137,7 @@ def _folder(source: ModelSource, home: Path, progress: Callable[[str], None]) ->
     return source.path
 
 
-def _device(wanted: str) -> str:
+def chosen_device(wanted: str) -> str:
     """cuda, mps or cpu: the best there is, or the one asked for."""
     import torch
 
@@ -152,7 +152,7 @@ def _device(wanted: str) -> str:
     return wanted
 
 
-def _dtype(wanted: str, device: str) -> torch.dtype:
+def chosen_dtype(wanted: str, device: str) -> torch.dtype:
     """float32 on a CPU, where bfloat16 is slower, and bfloat16 on an accelerator, unless one was asked for."""
     import torch
 

@@ -1,0 +1,7 @@
+"""python -m kvdemo ..."""
+
+import sys
+
+from kvdemo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,50 @@
+"""The config of a model that is not in memory: its config.json, or what its GGUF says. No weights are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kvdemo.errors import ModelUnavailable
+from kvdemo.models.conversion import converted_folder
+from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype
+from kvdemo.models.source import ModelSource
+from kvdemo.settings import Settings
+
+__all__ = ["dtype_when_loaded", "read_config"]
+
+
+def dtype_when_loaded(settings: Settings) -> str:
+    """The dtype that these settings would load a model in, on this machine."""
+    return str(chosen_dtype(settings.dtype, chosen_device(settings.device))).removeprefix("torch.")
+
+
+def read_config(source: ModelSource, settings: Settings) -> dict[str, Any]:
+    """The config of `source` as a dict; of a hub model that is not here yet only config.json is fetched."""
+    if source.path is None:
+        return _from_hub(source)
+    folder = source.path
+    if source.kind in ("gguf", "embedded"):
+        converted = converted_folder(source.path, settings.home)
+        if converted is None:
+            from transformers import AutoConfig
+
+            found = AutoConfig.from_pretrained(source.path.parent, gguf_file=str(source.path.absolute()), **SAFE)
+            return dict(found.to_dict())
+        folder = converted
+    return dict(json.loads((folder / "config.json").read_text("utf-8")))
+
+
+def _from_hub(source: ModelSource) -> dict[str, Any]:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        path = hf_hub_download(source.hub_id, "config.json")
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise ModelUnavailable(
+            f"The config of {source.hub_id} could not be fetched from the hub; check the name and the network, "
+            "or give a config.json file."
+        ) from error
+    with open(path, encoding="utf-8") as file:
+        return dict(json.load(file))
