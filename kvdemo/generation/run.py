@@ -63,6 +63,7 @@ class Run:
 
     obtain           called first: the cache to fill (None without one), and what of it was there before
     give_back        called last, when generate has ended by itself or was cut, so that model and cache are sound
+    stop, closed     somebody asked for its end; nobody reads it any more
     out              facts for the consumer, ended by exactly one Ended
     """
 
@@ -77,6 +78,7 @@ class Run:
     device: Device = field(init=False)
     out: queue.SimpleQueue[Accepted | PrefillProgress | Step | Ended] = field(default_factory=queue.SimpleQueue)
     stop: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
     positions_computed: list[int] = field(default_factory=list)
     positions_read: list[int] = field(default_factory=list)
@@ -169,7 +171,7 @@ class Run:
         return {"compile_config": config}
 
     def _before_forward(self, kwargs: dict[str, Any]) -> None:
-        if self.stop.is_set():
+        if self.stop.is_set() or self.closed.is_set():
             raise _Cut("cancelled")
         timeout_s = self.request.timeout_s
         if timeout_s is not None and self.device.now_s() - self._accepted_s > timeout_s:

@@ -100,7 +100,7 @@ def stream(
     try:
         yield from told.events()
     finally:
-        run.stop.set()
+        run.closed.set()
         concurrent.futures.wait([future])
 
 

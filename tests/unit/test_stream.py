@@ -291,6 +291,12 @@ def test_the_stop_flag_ends_the_run_as_cancelled_and_keeps_what_was_made(tiny: L
     assert record.cache_tokens == P + record.new_tokens - 1
 
 
+def test_a_run_that_ends_by_itself_leaves_the_stop_flag_of_its_caller_alone(tiny: LoadedModel) -> None:
+    stop = threading.Event()
+    events(tiny, GenerationRequest(PROMPT, 3), stop=stop)
+    assert not stop.is_set()
+
+
 def test_a_stop_during_prefill_takes_effect_at_the_next_chunk(tiny: LoadedModel) -> None:
     stop, chunks = threading.Event(), 0
     request = GenerationRequest("x" * 400, 10, prefill_chunk=8)
