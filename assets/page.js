@@ -1,0 +1,86 @@
+/* What the page does in the browser alone: copy an answer word for word, pass on what a button in the conversation
+   asks for, keep the newest text in view, write the tab into the address. It sends nothing anywhere by itself. */
+(() => {
+  "use strict";
+  const ACTIONS = ["retry", "edit", "undo", "example"];
+  let asked = 0;
+
+  const classNumber = (element) => {
+    const name = [...element.classList].find((entry) => entry.startsWith("kv-at-"));
+    return name ? name.slice("kv-at-".length) : "0";
+  };
+
+  const type = (field, value) => {
+    field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+
+  const copyText = async (text) => {
+    if (navigator.clipboard && window.isSecureContext) {
+      await navigator.clipboard.writeText(text);
+      return;
+    }
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.style.position = "fixed";
+    area.style.left = "-9999px";
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
+
+  const copyAnswer = async (button) => {
+    const answer = button.closest(".kv-tools").previousElementSibling;
+    const text = answer && answer.querySelector(".kv-text");
+    if (!text) return;
+    await copyText(text.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest(".kv-act") : null;
+    if (button) {
+      if (button.classList.contains("kv-act-copy")) {
+        copyAnswer(button);
+        return;
+      }
+      const action = ACTIONS.find((name) => button.classList.contains(`kv-act-${name}`));
+      const field = document.querySelector("#chat-action textarea, #chat-action input");
+      if (action && field) {
+        asked += 1;
+        type(field, `${action} ${classNumber(button)} ${asked}`);
+        const box = document.querySelector("#chat-box textarea, #chat-box input");
+        if (box) box.focus({ preventScroll: true });
+      }
+      return;
+    }
+    const tab = event.target instanceof Element ? event.target.closest("#kv-tabs [role=tab]") : null;
+    if (tab) {
+      const address = new URL(window.location.href);
+      address.searchParams.set("tab", tab.textContent.trim().toLowerCase());
+      window.history.replaceState(null, "", address);
+    }
+  });
+
+  /* The conversation scrolls by itself only while its end is in view. */
+  const followConversation = () => {
+    const scroller = document.getElementById("conversation");
+    if (!scroller || scroller.dataset.followed) return;
+    scroller.dataset.followed = "yes";
+    scroller.tabIndex = 0;
+    scroller.setAttribute("role", "log");
+    scroller.setAttribute("aria-label", "Conversation");
+    scroller.setAttribute("aria-live", "off");
+    let atEnd = true;
+    scroller.addEventListener("scroll", () => {
+      atEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+    }, { passive: true });
+    new MutationObserver(() => {
+      if (atEnd) scroller.scrollTop = scroller.scrollHeight;
+    }).observe(scroller, { childList: true, subtree: true, characterData: true });
+  };
+
+  new MutationObserver(followConversation).observe(document.documentElement, { childList: true, subtree: true });
+})();

@@ -1,0 +1,75 @@
+"""The conversation as fragments: turns with what may be done to them, the answer being written, the empty state.
+
+Buttons carry classes that assets/page.js reads; the server checks again what they ask for.
+"""
+
+from __future__ import annotations
+
+from kvdemo.ui.conversation import Conversation, Turn
+from kvdemo.ui.markup import text
+from kvdemo.ui.run_view import RunView
+
+__all__ = ["EXAMPLES", "live_answer", "past_turns"]
+
+EXAMPLES = (
+    "Name three planets.",
+    "Explain a cache to a ten-year-old.",
+    "Write a haiku about memory.",
+    "Give me five words that rhyme with light.",
+)
+
+
+def past_turns(conversation: Conversation) -> str:
+    """All that is written: every turn, or the empty state with four examples."""
+    if not conversation.turns:
+        return _empty_state()
+    turns = "".join(_turn(conversation, index, turn) for index, turn in enumerate(conversation.turns))
+    return f'<div class="kv-turns">{turns}</div>'
+
+
+def live_answer(view: RunView) -> str:
+    """The answer that is being written, with the place where the next token will appear."""
+    words = view.state_words
+    state = f'<p class="kv-state">{text(words)}</p>' if words else ""
+    if not view.text:
+        return f'<div class="kv-answer kv-live">{state}</div>'
+    body = f'<div class="kv-text">{text(view.text)}</div><span class="kv-cursor"></span>'
+    return f'<div class="kv-answer kv-live"><div class="kv-writing">{body}</div></div>'
+
+
+def _turn(conversation: Conversation, index: int, turn: Turn) -> str:
+    last = index == len(conversation.turns) - 1
+    being_answered = last and conversation.running
+    edit = "" if conversation.running else _button("edit", index, "Edit")
+    edited = " kv-edited" if conversation.editing is not None and index >= conversation.editing else ""
+    question = (
+        f'<div class="kv-question{edited}"><div class="kv-text">{text(turn.question)}</div></div>'
+        f'<div class="kv-tools kv-tools-right">{edit}</div>'
+    )
+    return question if being_answered else question + _answer(conversation, index, turn, last, edited)
+
+
+def _answer(conversation: Conversation, index: int, turn: Turn, last: bool, edited: str) -> str:
+    body = f'<div class="kv-text">{text(turn.answer)}</div>' if turn.answer else ""
+    note = f'<p class="{"kv-failed" if turn.failed else "kv-note"}">{text(turn.note)}</p>' if turn.note else ""
+    tools = _button("copy", index, "Copy") if turn.answer else ""
+    if not conversation.running:
+        tools += _button("retry", index, "Retry") + (_button("undo", index, "Undo") if last else "")
+    figures = f'<span class="kv-turn-figures">{text(turn.figures)}</span>' if turn.figures else ""
+    return f'<div class="kv-answer{edited}">{body}{note}</div><div class="kv-tools">{tools}{figures}</div>'
+
+
+def _button(action: str, index: int, words: str) -> str:
+    return f'<button type="button" class="kv-act kv-act-{action} kv-at-{index}">{words}</button>'
+
+
+def _empty_state() -> str:
+    buttons = "".join(
+        f'<button type="button" class="kv-act kv-act-example kv-at-{index}">{text(example)}</button>'
+        for index, example in enumerate(EXAMPLES)
+    )
+    return (
+        '<div class="kv-empty"><p class="kv-empty-title">Ask something.</p>'
+        "<p>The answer streams here, and beside it you see the cache fill.</p>"
+        f'<div class="kv-examples">{buttons}</div></div>'
+    )

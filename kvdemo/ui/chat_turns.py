@@ -1,0 +1,185 @@
+"""What happens in a chat: a question is taken, answered event by event, stopped, retried, edited, undone, cleared.
+
+Handlers take plain values, make one backend call and give back a ChatView; the tab maps it to components.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvdemo.errors import KvdemoError, RunFailed
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.requests import Message, SamplingParams
+from kvdemo.ui.chat_messages import EXAMPLES, live_answer, past_turns
+from kvdemo.ui.chat_panel import empty_panel, panel, phone_line
+from kvdemo.ui.conversation import Conversation
+from kvdemo.ui.markup import text
+from kvdemo.ui.run_view import RunView
+from kvdemo.ui.wiring import PACE_S, SKIP
+
+__all__ = ["BUSY", "ChatSettings", "ChatView", "act", "answer", "cleared", "settled", "take"]
+
+BUSY = "An answer is being written. Your text stays here: send it when the answer is done, or stop it first."
+ENDINGS = {
+    "cancelled": "Stopped.",
+    "length": "Ended at the longest answer you allow.",
+    "timed_out": "Ended at the time limit of one run.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """The settings of the chat as they come from the form, unchecked."""
+
+    system_prompt: Any = ""
+    strategy: Any = "dynamic"
+    max_new_tokens: Any = 256
+    temperature: Any = 0
+    top_p: Any = 1
+    top_k: Any = 0
+    seed: Any = 0
+
+    def sampling(self) -> SamplingParams:
+        """Checked; InvalidRequest names the field."""
+        return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatView:
+    """What the chat shows next; SKIP leaves a part as it is. The order is that of the tab's outputs."""
+
+    conversation: Any = field(default_factory=lambda: SKIP)
+    box: Any = field(default_factory=lambda: SKIP)
+    past: Any = field(default_factory=lambda: SKIP)
+    live: Any = field(default_factory=lambda: SKIP)
+    notice: Any = field(default_factory=lambda: SKIP)
+    panel: Any = field(default_factory=lambda: SKIP)
+    line: Any = field(default_factory=lambda: SKIP)
+
+
+def take(backend: Any, conversation: Conversation, box: object) -> ChatView:
+    """Take the question in the composer; a refusal says why and leaves the text where it is."""
+    return _asked(backend, conversation, box, conversation.kept_draft)
+
+
+def act(backend: Any, action: object, conversation: Conversation, box: object) -> ChatView:
+    """Do what a button in the conversation asks: "retry 2", "edit 0", "undo 3", "example 1"."""
+    name, _, rest = action.partition(" ") if isinstance(action, str) else ("", "", "")
+    number = rest.split(" ")[0]
+    index = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
+    draft = box if isinstance(box, str) else ""
+    if conversation.running:
+        return ChatView()
+    if name == "example" and 0 <= index < len(EXAMPLES):
+        return _asked(backend, conversation, EXAMPLES[index], draft)
+    if not 0 <= index < len(conversation.turns):
+        return ChatView()
+    question = conversation.turns[index].question
+    if name == "retry":
+        return _asked(backend, conversation.up_to(index), question, draft)
+    if name == "edit":
+        edited = conversation.editing_turn(index, draft)
+        words = "You are editing an earlier message. Sending replaces it and everything after it."
+        return ChatView(edited, question, past_turns(edited), notice=_notice(words, kind="hint"))
+    if name == "undo":
+        shorter = conversation.up_to(index)
+        return ChatView(shorter, draft or question, past_turns(shorter), "", "", _panel_after_undo(shorter))
+    return ChatView()
+
+
+def answer(
+    backend: Any,
+    conversation: Conversation,
+    settings: ChatSettings,
+    owner: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[ChatView]:
+    """Answer the last question: a view at most every PACE_S, at once for each change of phase, the last one complete."""
+    if not conversation.running:
+        return
+    view = RunView(strategy=str(settings.strategy))
+    facts, strategy = _model(backend, view.strategy)
+    shown_at = -PACE_S
+    try:
+        events = backend.chat(
+            conversation.messages(_prompt(settings.system_prompt)),
+            max_new_tokens=settings.max_new_tokens,
+            strategy=settings.strategy,
+            sampling=settings.sampling(),
+            owner=owner,
+        )
+        try:
+            for event in events:
+                phase = view.phase
+                view = view.after(event)
+                if view.phase == "finished" or (phase == view.phase and clock() - shown_at < PACE_S):
+                    continue
+                shown_at = clock()
+                yield ChatView(live=live_answer(view), panel=panel(view, facts, strategy), line=phone_line(view))
+        finally:
+            events.close()
+    except RunFailed as error:
+        yield _ended(conversation.answered(error.record.text, note=str(error), failed=True), view, facts, strategy)
+        return
+    except KvdemoError as error:
+        yield _ended(conversation.answered(view.text, note=str(error), failed=True), view, facts, strategy)
+        return
+    reason = view.record.finish_reason if view.record else None
+    done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures)
+    yield _ended(done, view, facts, strategy)
+
+
+def settled(conversation: Conversation) -> ChatView:
+    """The conversation after an answer that ended by a fault of ours: nothing runs any more."""
+    if not conversation.running:
+        return ChatView()
+    words = "Something went wrong on our side; the log of this program says what. Retry, or edit your message."
+    done = conversation.answered("", note=words, failed=True)
+    return ChatView(done, past=past_turns(done), live="")
+
+
+def cleared(backend: Any, owner: str) -> ChatView:
+    """An empty conversation; what was kept for it is freed."""
+    backend.release(owner)
+    return ChatView(Conversation(), SKIP, past_turns(Conversation()), "", "", empty_panel(), "")
+
+
+def _asked(backend: Any, conversation: Conversation, question: object, box_after: str) -> ChatView:
+    try:
+        Message("user", question)  # type: ignore[arg-type]
+        backend.describe()
+    except KvdemoError as error:
+        return ChatView(notice=_notice(str(error)))
+    asked = conversation.asked(str(question))
+    waiting = live_answer(RunView())
+    return ChatView(asked, box_after, past_turns(asked), waiting, "")
+
+
+def _prompt(system_prompt: object) -> str:
+    return system_prompt if isinstance(system_prompt, str) else ""
+
+
+def _model(backend: Any, key: str) -> tuple[ModelFacts | None, StrategyRow | None]:
+    try:
+        facts = backend.describe()
+    except KvdemoError:
+        return None, None
+    return facts, next((row for row in backend.strategies() if row.key == key), None)
+
+
+def _ended(done: Conversation, view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None) -> ChatView:
+    drawn = panel(view, facts, strategy) if view.prompt_tokens else SKIP
+    return ChatView(done, SKIP, past_turns(done), "", "", drawn, phone_line(view))
+
+
+def _panel_after_undo(conversation: Conversation) -> Any:
+    return SKIP if conversation.turns else empty_panel()
+
+
+def _notice(words: str, kind: str = "problem") -> str:
+    role = "alert" if kind == "problem" else "status"
+    return f'<div class="kv-notice kv-notice-{kind}" role="{role}">{text(words)}</div>'

@@ -1,0 +1,52 @@
+"""The page's header: name, what it is about, and a chip that says which model is loaded, or how far loading is."""
+
+from __future__ import annotations
+
+from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus
+from kvdemo.facts.units import format_bytes, format_parameters
+from kvdemo.ui.markup import text
+
+__all__ = ["header"]
+
+WHAT = (
+    "A KV cache keeps the keys and values a model has already computed, so each new token continues instead of "
+    "starting over. It saves time and uses memory."
+)
+
+
+def header(status: ModelStatus) -> str:
+    """The header for this status of the model."""
+    return (
+        '<div class="kv-header"><div class="kv-brand"><h1>kvdemo</h1>'
+        '<p class="kv-tagline">What a KV cache buys, and what it costs</p></div>'
+        f'{_chip(status)}<p class="kv-what">{WHAT}</p>{_under(status)}</div>'
+    )
+
+
+def _chip(status: ModelStatus) -> str:
+    if isinstance(status, Loading):
+        words = f"Loading {status.name}: {status.step}. Memory works already."
+        return f'<p class="kv-chip kv-chip-loading" role="status">{text(words)}</p>'
+    if isinstance(status, Failed):
+        return f'<p class="kv-chip kv-chip-failed" role="alert">{text(f"{status.name} could not be loaded")}</p>'
+    return f'<p class="kv-chip" role="status">{text(_facts_line(status.facts))}</p>'
+
+
+def _facts_line(facts: ModelFacts) -> str:
+    return " · ".join(
+        (
+            facts.name,
+            f"{format_parameters(facts.num_parameters)} parameters",
+            f"{facts.dtype} on {facts.device.upper() if facts.device in ('cpu', 'mps') else facts.device}",
+            f"weights {format_bytes(facts.weight_bytes)}",
+            f"cache {format_bytes(facts.cache_bytes_per_token)} per token",
+        )
+    )
+
+
+def _under(status: ModelStatus) -> str:
+    if isinstance(status, Loading):
+        return '<p class="kv-source"></p>'
+    if isinstance(status, Failed):
+        return f'<p class="kv-source kv-failed">{text(status.reason)} Memory works without it.</p>'
+    return f'<p class="kv-source">{text(status.facts.source)}</p>'

@@ -1,0 +1,58 @@
+"""Pieces of the page that we write as HTML: shown by gr.Markdown, escaped by us, cleaned again by the browser.
+
+gr.HTML is not used: it compiles its template with `Function`, which our content security policy forbids. What gr.Markdown
+gets must be one line that begins with a tag, so that none of it is read as Markdown; `text` sees to that.
+The browser's cleaner drops data-*, aria-* and value attributes: names come from `title` or from text, hooks from classes.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+import gradio as gr
+
+__all__ = ["bold_parts", "fragment", "row", "table", "text"]
+
+
+def text(value: object) -> str:
+    """`value` as text inside a fragment, word for word: line breaks and tabs survive, tags are shown, never read."""
+    escaped = html.escape(str(value)).replace("\r\n", "\n")
+    return escaped.replace("\n", "&#10;").replace("\r", "&#10;").replace("\t", "&#9;")
+
+
+def bold_parts(sentence: str) -> str:
+    """A sentence in which **...** marks what is strong, as a fragment; everything else is shown as it is."""
+    parts = sentence.split("**")
+    if len(parts) % 2 == 0:
+        return text(sentence)
+    return "".join(f"<strong>{text(part)}</strong>" if at % 2 else text(part) for at, part in enumerate(parts))
+
+
+def row(cells: Iterable[str], tag: str = "td", first: str = "th") -> str:
+    """A table row; cells are fragments already, the first one is the row's header."""
+    first_cell, *rest = cells
+    scope = ' scope="row"' if tag == "td" else ' scope="col"'
+    others = "".join(f"<{tag}{scope if tag == 'th' else ''}>{cell}</{tag}>" for cell in rest)
+    return f"<tr><{first}{scope}>{first_cell}</{first}>{others}</tr>"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str) -> str:
+    """A table whose caption is read aloud but not drawn; cells are fragments already."""
+    body = "".join(row(cells) for cells in rows)
+    return (
+        f'<div class="kv-scroll" tabindex="0" role="group" title="{text(caption)}"><table class="kv-table">'
+        f'<caption class="kv-unseen">{text(caption)}</caption>'
+        f"<thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def fragment(value: str = "", *, elem_id: str, classes: tuple[str, ...] = (), visible: bool = True) -> gr.Markdown:
+    """The component that shows a fragment."""
+    return gr.Markdown(
+        value,
+        elem_id=elem_id,
+        elem_classes=["kv-fragment", *classes],
+        latex_delimiters=[],
+        visible=visible,
+    )

@@ -1,0 +1,68 @@
+"""The page: header, tabs, what happens when it opens and closes. Knows the backend, nothing below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.facts.model import Loading
+from kvdemo.settings import Settings
+from kvdemo.ui import chat_tab
+from kvdemo.ui.chat_tab import ChatTab, build_chat_tab
+from kvdemo.ui.choices import strategy_choices, strategy_notes
+from kvdemo.ui.header import header
+from kvdemo.ui.markup import fragment
+from kvdemo.ui.theme import page_style
+from kvdemo.ui.wiring import LIGHT, SKIP, owner_of
+
+__all__ = ["build_page", "page_style"]
+
+TABS = ("chat", "compare", "memory")
+PLACES = (chat_tab.PLACE,)
+TICK_S = 0.5
+
+
+def build_page(backend: Any, settings: Settings) -> gr.Blocks:
+    """The page over this backend; build it once per process, launch it with `page_style()`."""
+    with gr.Blocks(title="kvdemo: what a KV cache buys, and what it costs", analytics_enabled=False) as demo:
+        head = fragment(header(backend.status()), elem_id="kv-header")
+        timer = gr.Timer(TICK_S)
+        with gr.Tabs(elem_id="kv-tabs") as tabs:
+            with gr.Tab("Chat", id="chat", elem_id="tab-chat"):
+                chat = build_chat_tab(backend, settings)
+        status_parts = [head, timer, chat.strategy, chat.strategy_notes]
+        gr.on([demo.load, timer.tick], _status(backend, chat), None, status_parts, **LIGHT)
+        demo.load(_opened, None, tabs, **LIGHT)
+        demo.unload(_closed(backend))
+    return demo
+
+
+def _status(backend: Any, chat: ChatTab) -> Callable[[], list[Any]]:
+    def status() -> list[Any]:
+        """How is the model? Ticking stops as soon as nothing will change any more."""
+        now = backend.status()
+        if isinstance(now, Loading):
+            return [header(now), SKIP, SKIP, SKIP]
+        rows = backend.strategies()
+        choices = gr.update(choices=strategy_choices(rows))
+        return [header(now), gr.update(active=False), choices, strategy_notes(rows)]
+
+    return status
+
+
+def _opened(request: gr.Request) -> Any:
+    """The tab that the address asks for, if there is one of that name."""
+    wanted = request.query_params.get("tab", "")
+    return gr.update(selected=wanted) if wanted in TABS else SKIP
+
+
+def _closed(backend: Any) -> Callable[..., None]:
+    def closed(request: gr.Request) -> None:
+        for place in PLACES:
+            owner = owner_of(request, place)
+            backend.stop(owner)
+            backend.release(owner)
+
+    return closed

@@ -1,0 +1,29 @@
+"""How events are wired: which are private, which wait in a queue, and which reach the model.
+
+Light events skip Gradio's queue, so that they answer at once while a run is going. Events that reach the model share one
+group with room for many: the backend's turnstile does the waiting, not the queue.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+__all__ = ["LIGHT", "MODEL", "PACE_S", "SKIP", "owner_of"]
+
+LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
+MODEL: dict[str, Any] = {
+    "api_visibility": "private",
+    "show_progress": "hidden",
+    "concurrency_id": "model",
+    "concurrency_limit": 20,
+}
+PACE_S = 0.05
+SKIP = {"__type__": "update"}
+
+
+def owner_of(request: gr.Request | None, place: str) -> str:
+    """Whose run this is: the page's session and the place on the page, so that Stop in one tab leaves the other alone."""
+    session = request.session_hash if request is not None else None
+    return f"{session or 'nobody'}/{place}"

