@@ -72,7 +72,7 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
     except OfflineModeIsEnabled:
         raise ModelUnavailable(_unreachable(hub_id, "the network is switched off (HF_HUB_OFFLINE)")) from None
     except (HTTPError, OSError):  # the client's own, of whichever HTTP library this version uses
-        raise ModelUnavailable(_unreachable(hub_id, "the hub did not answer as expected")) from None
+        raise ModelUnavailable(_unreachable(hub_id, "the hub cannot be reached")) from None
     check_folder(folder, hub_id)
     return folder
 
