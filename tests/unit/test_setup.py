@@ -6,6 +6,8 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+import httpx
 import pytest
 from packaging.requirements import Requirement
 
@@ -78,11 +81,13 @@ def test_every_make_command_of_the_readme_exists() -> None:
     assert {"run", "test", "test-all", "check"} <= targets
 
 
-def test_every_command_of_the_readme_has_help() -> None:
-    commands = {line.split()[3] for line in readme_commands("python -m kvdemo ")}
-    assert commands == {"chat", "compare", "memory", "inspect"}
-    shown = run_python("-m", "kvdemo", "--help").stdout
-    assert commands <= set(re.findall(r"[a-z]+", shown))
+@pytest.mark.parametrize("command", readme_commands("python -m kvdemo "))
+def test_every_option_in_the_readme_is_an_option(command: str) -> None:
+    words = shlex.split(command)[3:]
+    options = {word for word in words if word.startswith("--")}
+    shown = run_python("-m", "kvdemo", words[0], "--help", COLUMNS="200")
+    assert shown.returncode == 0, shown.stderr
+    assert options | {"--json"} <= set(re.findall(r"--[a-z-]+", shown.stdout))
 
 
 def test_the_readmes_pictures_and_files_exist() -> None:
@@ -199,14 +204,55 @@ def test_a_taken_port_is_named_in_one_line() -> None:
     assert result.stderr.count("\n") == 1
 
 
-def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A fresh Python in the project's folder, without what the surroundings set for kvdemo."""
-    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("KVDEMO_")}
-    return subprocess.run(
-        [sys.executable, *arguments],
+@pytest.mark.parametrize(
+    ("arguments", "ending", "says"),
+    [
+        ((), signal.SIGINT, "No model is loaded: "),
+        # The proxy is a port where nobody listens: the public address is asked for in vain, wherever the test runs.
+        (("--share",), signal.SIGTERM, "No public address could be had"),
+    ],
+    ids=["local", "share without a network"],
+)
+def test_the_page_stays_up_without_a_model_and_ends_cleanly(
+    tmp_path: Path, arguments: tuple[str, ...], ending: signal.Signals, says: str
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    with subprocess.Popen(
+        [sys.executable, "app.py", "--model", str(tmp_path), *arguments],
         cwd=ROOT,
-        env={**surroundings, **environment},
-        capture_output=True,
+        env=clean_environment(HTTPS_PROXY="http://127.0.0.1:9", ALL_PROXY=""),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-        timeout=120,
-    )
+    ) as process:
+        assert process.stdout is not None
+        try:
+            output = ""
+            while "No model is loaded" not in output:
+                line = process.stdout.readline()
+                assert line, output
+                output += line
+            address = re.search(r"kvdemo is at (http://\S+)", output)
+            assert address is not None
+            assert httpx.get(address[1]).status_code == 200
+        finally:
+            process.send_signal(ending)
+        output += process.stdout.read()
+    assert says in output
+    assert output.endswith("kvdemo has ended.\n")
+    assert process.returncode == 0
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A fresh Python in the project's folder."""
+    command = [sys.executable, *arguments]
+    environ = clean_environment(**environment)
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120)
+
+
+def clean_environment(**environment: str) -> dict[str, str]:
+    """The surroundings, less what they set for kvdemo and Gradio."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KVDEMO_", "GRADIO_"))}
+    return {**kept, **environment}
