@@ -44,17 +44,17 @@ from kvdemo.settings import Settings
 
 __all__ = ["Backend", "LoadModel"]
 
-LoadModel = Callable[[Settings, ModelThread, Callable[[str], None]], LoadedModel]
-"""Runs in the model's thread; tells its steps in words."""
+LoadModel = Callable[[Settings, ModelThread, Callable[[str, str], None]], LoadedModel]
+"""Runs in the model's thread; tells the model's name and each step in words."""
 
 PREFILL_CHUNK = 512
 SWEEP_S = 20.0
 
 
-def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str], None]) -> LoadedModel:
+def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str, str], None]) -> LoadedModel:
     """Load the model that the settings name."""
     source = resolve(settings.model, settings.home, mode=settings.mode)
-    return load(settings, source, thread=thread, progress=progress)
+    return load(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
 
 
 class Backend:
@@ -66,7 +66,7 @@ class Backend:
         self._thread = ModelThread()
         self._turnstile = Turnstile(settings.limits.waiting)
         self._kept = KeptCaches(self._kept_budget_bytes, settings.limits.idle_s)
-        self._status: ModelStatus = Loading(settings.model or "the default model", "starting")
+        self._status: ModelStatus = Loading("the model", "starting")
         self._loaded: LoadedModel | None = None
         self._settled = threading.Event()
         self._closed = threading.Event()
@@ -286,9 +286,11 @@ class Backend:
         raise ModelNotReady(f"The model is still loading ({step}). Try again in a moment.")
 
     def _load(self) -> None:
-        name = self.settings.model or "the default model"
+        name = "the model"
 
-        def progress(step: str) -> None:
+        def progress(known_name: str, step: str) -> None:
+            nonlocal name
+            name = known_name
             self._status = Loading(name, step)
 
         try:

@@ -98,10 +98,11 @@ class KeptCaches:
             while self._kept and sum(kept.storage_bytes for kept in self._kept.values()) > budget:
                 self._kept.popitem(last=False)
 
-    def share(self, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
-        """Make this the operator's prefix, copied for every owner whose prompt begins with it."""
+    def share(self, owner: str) -> int:
+        """Make an owner's kept cache the operator's prefix, copied for every prompt that begins with it; its tokens."""
         with self._lock:
-            self._shared = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
+            self._shared = self._kept.pop(owner, None)
+            return len(self._shared.token_ids) if self._shared is not None else 0
 
     def release(self, owner: str) -> None:
         """Forget an owner: his cache is freed now, or when the run that uses it ends."""

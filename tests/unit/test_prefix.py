@@ -1,0 +1,239 @@
+"""Caches kept between requests: matched by ids, cropped where allowed, never shared, freed in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvdemo.caches.prefix import KeptCaches, common_prefix
+from kvdemo.facts.events import Finished, PromptEncoded, Reuse
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.stream import stream
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.loaded import LoadedModel
+from tests.tiny import PROMPT, tiny_loaded
+
+
+def store(budget_bytes: int = 2**30, idle_s: float = 900, clock: Callable[[], float] = lambda: 0.0) -> KeptCaches:
+    return KeptCaches(lambda: budget_bytes, idle_s, clock)
+
+
+def ask(
+    loaded: LoadedModel,
+    prompt: Any,
+    kept: KeptCaches | None,
+    owner: str = "me",
+    strategy: str = "dynamic",
+    new: int = 8,
+) -> tuple[RunRecord, Reuse]:
+    reuse = Reuse("", 0, 0)
+    request = GenerationRequest(prompt, new, strategy, fixed_length=True)
+    for event in stream(loaded, request, turnstile=Turnstile(2), kept=kept, owner=owner):
+        if isinstance(event, PromptEncoded):
+            assert event.reuse is not None
+            reuse = event.reuse
+    assert isinstance(event, Finished)
+    return event.record, reuse
+
+
+def tokens(text: str) -> tuple[int, ...]:
+    return tuple(text.encode())
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_the_common_prefix_is_common_and_cannot_be_longer(one: list[int], other: list[int]) -> None:
+    common = common_prefix(one, other)
+    assert one[:common] == other[:common]
+    assert common == min(len(one), len(other)) or one[common] != other[common]
+
+
+@pytest.mark.parametrize("strategy", ["dynamic", "static", "fp8"])
+def test_the_next_turn_processes_only_what_is_new(tiny: LoadedModel, strategy: str) -> None:
+    kept = store()
+    first, _ = ask(tiny, tokens(PROMPT), kept, strategy=strategy)
+    following = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    second, reuse = ask(tiny, following, kept, strategy=strategy)
+    assert (reuse.how, reuse.reused_tokens, reuse.kept_tokens) == ("continued", len(PROMPT) + 7, len(PROMPT) + 7)
+    assert second.positions_computed[0] == len(following) - reuse.reused_tokens
+    assert second.reused_tokens == reuse.reused_tokens
+    if strategy != "fp8":
+        assert second.token_ids == ask(tiny, following, None)[0].token_ids
+
+
+@pytest.mark.parametrize("strategy", ["dynamic", "static"])
+def test_a_prompt_that_differs_in_the_middle_reuses_the_part_before_and_equals_a_fresh_run(
+    tiny: LoadedModel, strategy: str
+) -> None:
+    kept = store()
+    ask(tiny, tokens("The quick brown fox jumps"), kept, strategy=strategy)
+    record, reuse = ask(tiny, tokens("The quick red fox jumps over"), kept, strategy=strategy)
+    assert (reuse.how, reuse.reused_tokens) == ("cropped", len("The quick "))
+    assert (reuse.kept_text, reuse.new_text) == ("b", "r")
+    assert reuse.reason == "First difference at token 11."
+    assert record.token_ids == ask(tiny, tokens("The quick red fox jumps over"), None)[0].token_ids
+
+
+def test_a_cache_that_cannot_be_shortened_is_filled_again_with_the_reason(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens("The quick brown fox"), kept, strategy="fp8")
+    record, reuse = ask(tiny, tokens("The quick red fox"), kept, strategy="fp8")
+    assert (reuse.how, reuse.reused_tokens) == ("refilled", 0)
+    assert "cannot be shortened" in reuse.reason
+    assert record.token_ids == ask(tiny, tokens("The quick red fox"), None, strategy="fp8")[0].token_ids
+
+
+def test_the_same_prompt_again_leaves_one_token_to_process(tiny: LoadedModel) -> None:
+    kept = store()
+    first, _ = ask(tiny, tokens(PROMPT), kept)
+    again, reuse = ask(tiny, tokens(PROMPT), kept)
+    assert reuse.reused_tokens == len(PROMPT) - 1
+    assert again.positions_computed[0] == 1
+    assert again.token_ids == first.token_ids
+
+
+def test_a_cache_of_another_prompt_of_fitting_length_is_never_used(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens("X" * 19), kept)
+    record, reuse = ask(tiny, tokens("The quick brown fox says"), kept)
+    assert reuse.reused_tokens == 0
+    assert record.token_ids == ask(tiny, tokens("The quick brown fox says"), None)[0].token_ids
+
+
+def test_a_static_cache_that_has_become_too_small_is_made_again_larger(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens("x" * 400), kept, strategy="static")
+    _, reuse = ask(tiny, tokens("x" * 600), kept, strategy="static")
+    assert (reuse.how, reuse.reason) == ("refilled", "The kept cache has 512 slots and this turn needs 607.")
+
+
+def test_another_strategy_does_not_continue_the_kept_cache(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens(PROMPT), kept, strategy="dynamic")
+    _, reuse = ask(tiny, tokens(PROMPT), kept, strategy="static")
+    assert (reuse.how, reuse.reused_tokens) == ("refilled", 0)
+    assert "strategy was changed" in reuse.reason
+
+
+def test_a_filled_sliding_window_is_filled_again_with_the_reason() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    loaded = tiny_loaded(
+        MistralForCausalLM(
+            MistralConfig(
+                vocab_size=258,
+                hidden_size=32,
+                intermediate_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                head_dim=16,
+                sliding_window=8,
+            )
+        ).eval()
+    )
+    kept = store()
+    ask(loaded, tokens("The quick brown fox"), kept)
+    record, reuse = ask(loaded, tokens("The quick red fox"), kept)
+    assert (reuse.how, reuse.reused_tokens) == ("refilled", 0)
+    assert "sliding window" in reuse.reason
+    assert record.token_ids == ask(loaded, tokens("The quick red fox"), None)[0].token_ids
+    loaded.thread.close()
+
+
+def test_two_owners_never_share_even_with_the_same_prompt(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens(PROMPT), kept, owner="one")
+    _, reuse = ask(tiny, tokens(PROMPT), kept, owner="two")
+    assert (reuse.how, reuse.reused_tokens) == ("fresh", 0)
+
+
+def test_the_shared_prefix_is_copied_and_stays_as_long_as_it_was(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens(PROMPT), kept, owner="operator", new=1)
+    assert kept.share("operator") == len(PROMPT)
+    for suffix in (" jumps over", " sleeps"):
+        prompt = tokens(PROMPT + suffix)
+        record, reuse = ask(tiny, prompt, kept, owner=suffix)
+        assert (reuse.how, reuse.reused_tokens) == ("copied", len(PROMPT))
+        assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
+
+
+def test_the_least_recently_used_goes_first_when_the_budget_is_full(tiny: LoadedModel) -> None:
+    one = 26 * 1024  # bytes of 19 + 7 positions
+    kept = store(budget_bytes=2 * one)
+    for owner in ("first", "second"):
+        ask(tiny, tokens(PROMPT), kept, owner=owner)
+    assert kept.storage_bytes() == 2 * one
+    ask(tiny, tokens(PROMPT), kept, owner="first")  # used again
+    ask(tiny, tokens(PROMPT), kept, owner="third")
+    assert [bool(kept.token_ids(owner)) for owner in ("first", "second", "third")] == [True, False, True]
+
+
+def test_the_budget_counts_storage_not_what_a_cropped_view_shows(tiny: LoadedModel) -> None:
+    kept = store()
+    ask(tiny, tokens("x" * 400), kept)
+    long = kept.storage_bytes("me")
+    kept_ids = kept.token_ids("me")
+    ask(tiny, tokens("y"), kept, owner="other")
+    assert (len(kept_ids), long) == (407, 407 * 1024)
+
+
+def test_a_cache_larger_than_the_whole_budget_is_not_kept(tiny: LoadedModel) -> None:
+    kept = store(budget_bytes=1000)
+    ask(tiny, tokens(PROMPT), kept)
+    assert kept.storage_bytes() == 0
+
+
+def test_idle_caches_are_dropped_and_used_ones_stay(tiny: LoadedModel) -> None:
+    now = 0.0
+    kept = store(idle_s=900, clock=lambda: now)
+    ask(tiny, tokens(PROMPT), kept, owner="idle")
+    now = 600.0
+    ask(tiny, tokens(PROMPT), kept, owner="busy")
+    now = 901.0
+    kept.sweep()
+    assert (kept.token_ids("idle"), bool(kept.token_ids("busy"))) == ((), True)
+
+
+def test_an_owner_who_left_while_his_run_went_on_keeps_nothing(tiny: LoadedModel) -> None:
+    kept = store()
+    running = stream(
+        tiny, GenerationRequest(PROMPT, 200, fixed_length=True), turnstile=Turnstile(2), kept=kept, owner="gone"
+    )
+    next(running)
+    kept.release("gone")
+    running.close()
+    assert kept.storage_bytes() == 0
+
+
+def test_a_stopped_run_leaves_a_cache_that_can_be_continued(tiny: LoadedModel) -> None:
+    kept = store()
+    running = stream(
+        tiny, GenerationRequest(PROMPT, 400, fixed_length=True), turnstile=Turnstile(2), kept=kept, owner="me"
+    )
+    for _ in range(8):
+        next(running)
+    running.close()
+    held = kept.token_ids("me")
+    assert held[: len(PROMPT)] == tokens(PROMPT)
+    prompt = (*held, *tokens(" go on"))
+    record, reuse = ask(tiny, prompt, kept)
+    assert (reuse.how, reuse.reused_tokens) == ("continued", len(held))
+    assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
+
+
+def test_a_failed_run_leaves_nothing_to_continue() -> None:
+    from kvdemo.errors import RunFailed
+
+    loaded, kept = tiny_loaded(), store()
+    ask(loaded, tokens(PROMPT), kept)
+    loaded.model.generation_config.repetition_penalty = 0.0
+    with pytest.raises(RunFailed):
+        ask(loaded, tokens(PROMPT), kept)
+    assert kept.storage_bytes() == 0
+    loaded.thread.close()
