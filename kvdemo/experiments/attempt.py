@@ -27,11 +27,12 @@ def never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run stands in its experiment; round 0 is the warm-up."""
+    """Where a run stands in its experiment; round 0 is the warm-up. arm None: it is called by its strategy."""
 
     round: int
     order: int
     warmup: bool = False
+    arm: str | None = None
 
 
 def attempt(
@@ -42,17 +43,18 @@ def attempt(
     Stopped between two events, the run is closed and its record is made of what was seen, status "cancelled".
     A request that is refused before anything was timed (a warm-up) raises InvalidRequest; later it counts as failed.
     """
+    arm = place.arm or request.strategy
     events = run(request)
     seen: list[PromptEncoded | TokenEmitted] = []
     try:
         for event in events:
             if isinstance(event, Finished):
                 event = replace(event, record=_placed(event.record, place))
-                yield ArmEvent(request.strategy, place.round, place.warmup, event)
+                yield ArmEvent(arm, place.round, place.warmup, event)
                 return event.record
             if isinstance(event, PromptEncoded | TokenEmitted):
                 seen.append(event)
-            yield ArmEvent(request.strategy, place.round, place.warmup, event)
+            yield ArmEvent(arm, place.round, place.warmup, event)
             if stop():
                 return _placed(_record_of(request.strategy, seen, "cancelled"), place)
         raise RuntimeError("a run ended without Finished and without an error")
@@ -66,7 +68,7 @@ def attempt(
         close = getattr(events, "close", None)
         if close is not None:
             close()
-    yield ArmFailed(request.strategy, place.round, place.warmup, message, record)
+    yield ArmFailed(arm, place.round, place.warmup, message, record)
     return record
 
 

@@ -1,0 +1,110 @@
+"""How does it grow? One comparison per request size, from the cheapest to the dearest, until the time is up.
+
+Every point is a comparison of its own, so that its records, ratios and exports are those of compare.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.attempt import Run, Stop, never
+from kvdemo.experiments.compare import chosen_rows, compare
+from kvdemo.experiments.course import CacheSlots, Step
+from kvdemo.experiments.series import series
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.questions import GrowthPoint, GrowthResult, GrowthSpec
+from kvdemo.facts.requests import MAX_NEW_TOKENS, CompareSpec
+from kvdemo.facts.results import ComparisonResult, Environment
+
+__all__ = ["chosen_points", "growth"]
+
+PromptOf = Callable[[int], str]
+"""number of tokens -> a prompt of that many tokens"""
+
+GRID = (0.0625, 0.125, 0.25, 0.5)  # shares of the longest request for a chosen grid
+
+
+def growth(
+    spec: GrowthSpec,
+    run: Run,
+    *,
+    prompt_of: PromptOf,
+    model: ModelFacts,
+    environment: Environment,
+    strategies: Mapping[str, StrategyRow],
+    clock: Callable[[], float] = time.monotonic,
+    cache_slots: CacheSlots | None = None,
+    stop: Stop = never,
+    limit_s: float | None = None,
+) -> Iterator[Step | GrowthPoint | GrowthResult]:
+    """What happens to ratio, step time, bytes kept and peak as prompt and answer get longer?
+
+    Yields every point as it is measured. When spec.time_budget_s or limit_s is over, the points that are left are
+    named in the result instead. InvalidRequest at once where the model or the machine cannot do what is asked.
+    """
+    rows = chosen_rows(spec.strategies, strategies)
+    if model.context_limit is not None and spec.longest_tokens > model.context_limit:
+        raise InvalidRequest("longest_tokens", f"{spec.longest_tokens:,} is beyond the model's {model.context_limit:,}")
+    sizes = chosen_points(spec)
+
+    def begin(size: tuple[int, int], left_s: float | None) -> Iterator[Step | ComparisonResult]:
+        prompt_tokens, new_tokens = size
+        return compare(
+            CompareSpec(prompt_of(prompt_tokens), spec.strategies, new_tokens, rounds=spec.rounds),
+            run,
+            model=model,
+            environment=environment,
+            strategies=strategies,
+            clock=clock,
+            prompt_tokens=prompt_tokens,
+            cache_slots=cache_slots,
+            stop=stop,
+            limit_s=left_s,
+        )
+
+    def steps() -> Generator[Step | GrowthPoint | GrowthResult, None, None]:
+        points: list[GrowthPoint] = []
+
+        def keep(size: tuple[int, int], result: ComparisonResult) -> GrowthPoint:
+            points.append(GrowthPoint(*size, result))
+            return points[-1]
+
+        early = yield from series(
+            sizes,
+            begin,
+            keep,
+            lambda size: f"{size[0]:,} prompt and {size[1]:,} new tokens",
+            clock=clock,
+            stop=stop,
+            budget_s=spec.time_budget_s,
+            limit_s=limit_s,
+        )
+        done = {(point.prompt_tokens, point.new_tokens) for point in points}
+        left_out = tuple(size for size in sizes if size not in done)
+        yield GrowthResult(spec, model, environment, tuple(points), left_out, early or "points", rows)
+
+    return steps()
+
+
+def chosen_points(spec: GrowthSpec) -> tuple[tuple[int, int], ...]:
+    """(prompt tokens, new tokens) of every point, cheapest first by the positions an uncached run computes.
+
+    A grid that is not given is a row of doubling lengths up to the longest request; with neither given, two rows
+    (answers that grow on a short prompt, prompts that grow before a short answer). InvalidRequest where nothing fits.
+    """
+    longest = spec.longest_tokens
+    chosen = tuple(sorted({max(1, int(longest * share)) for share in GRID}))
+    if spec.prompt_tokens or spec.new_tokens:
+        prompts = spec.prompt_tokens or chosen
+        news = spec.new_tokens or chosen
+        sizes = {(prompt, new) for prompt in prompts for new in news}
+    else:
+        short = chosen[0]
+        ends = (*chosen, longest - short)
+        sizes = {(short, new) for new in ends} | {(prompt, short) for prompt in ends}
+    fitting = [(prompt, new) for prompt, new in sizes if prompt + new <= longest and 1 <= new <= MAX_NEW_TOKENS]
+    if not fitting:
+        raise InvalidRequest("longest_tokens", f"no point of the grid fits into {longest:,} tokens")
+    return tuple(sorted(fitting, key=lambda size: (size[1] * size[0] + size[1] * (size[1] - 1) // 2, size)))

@@ -1,0 +1,70 @@
+"""Several comparisons one after the other, until all are done, somebody stops, or the time is up.
+
+The last comparison may be cut short by the time; it counts when it got as far as one ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeVar
+
+from kvdemo.experiments.attempt import Stop
+from kvdemo.experiments.course import Step
+from kvdemo.facts.results import ComparisonResult, Progress
+
+__all__ = ["series"]
+
+Item = TypeVar("Item")
+Kept = TypeVar("Kept")
+
+
+def series(
+    items: Sequence[Item],
+    begin: Callable[[Item, float | None], Iterator[Step | ComparisonResult]],
+    keep: Callable[[Item, ComparisonResult], Kept],
+    name: Callable[[Item], str],
+    *,
+    clock: Callable[[], float],
+    stop: Stop,
+    budget_s: float | None,
+    limit_s: float | None,
+) -> Generator[Step | Kept, None, str | None]:
+    """Runs one comparison per item, yields what `keep` makes of its result.
+
+    begin(item, seconds left or None) starts an item's comparison; name(item) says in words which it is.
+    Returns why it ended early (stopped, budget, limit), None when all were done.
+    """
+    started = clock()
+    limits = [(limit, why) for limit, why in ((budget_s, "budget"), (limit_s, "limit")) if limit is not None]
+    ends_s, why_late = min(limits, default=(None, ""))
+    for done, item in enumerate(items):
+        elapsed_s = clock() - started
+        if stop():
+            return "stopped"
+        if ends_s is not None and elapsed_s >= ends_s:
+            return why_late
+        left_s = _left_s(elapsed_s, done, len(items), ends_s)
+        result: ComparisonResult | None = None
+        for step in begin(item, None if ends_s is None else ends_s - elapsed_s):
+            if isinstance(step, ComparisonResult):
+                result = step
+            elif isinstance(step, Progress):
+                yield Progress(f"{name(item)}: {step.phase}", done, len(items), clock() - started, left_s)
+            else:
+                yield step
+        if result is None:
+            raise RuntimeError("a comparison ended without its result")
+        whole = result.stopped_because not in ("stopped", "limit")
+        if whole or any(comparison.ratio is not None for comparison in result.comparisons):
+            yield keep(item, result)
+        if not whole:
+            return "stopped" if result.stopped_because == "stopped" else why_late
+    return None
+
+
+def _left_s(elapsed_s: float, done: int, of: int, ends_s: float | None) -> float | None:
+    """Time left if the rest takes as long as what was done, never more than the time that is allowed."""
+    usual_s = elapsed_s / done * (of - done) if done else None
+    if ends_s is None:
+        return usual_s
+    return ends_s - elapsed_s if usual_s is None else min(usual_s, ends_s - elapsed_s)
