@@ -128,10 +128,10 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
     from kvdemo.planner import tracing
 
     with _as_invalid_request():
-        model, notes = tracing.build(config, model_class)
-        traced = tracing.layers(model, PREFILL_TOKENS)
+        found = tracing.trace(config, PREFILL_TOKENS, model_class)
+    model, notes = found.model, found.notes
     decoder = tracing.text_config(model.config)
-    layers = _named(traced, decoder)
+    layers = _named(found.layers, decoder)
     if not any(layer.elements_per_token or layer.fixed or layer.streams for layer in layers):
         raise InvalidRequest(
             "config",

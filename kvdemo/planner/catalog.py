@@ -7,6 +7,7 @@ every entry again and rewrites the footprints; a test compares them.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -78,8 +79,9 @@ def _unpacked(name: str, traced: dict[str, Any]) -> Architecture:
 
 @cache
 def _entries() -> dict[str, dict[str, Any]]:
-    """Every file of the folder, in the order of their names."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))]
+    """Every file of the folder, families in alphabetical order, each from its smallest model to its largest."""
+    found = [json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")]
+    found.sort(key=lambda entry: (re.split(r"[\W\d]", entry["name"].lower())[0], entry["traced"]["num_parameters"]))
     return {entry["name"]: entry for entry in found}
 
 

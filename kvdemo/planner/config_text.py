@@ -6,6 +6,7 @@ It knows the names of common fields, not what a given model does with them: that
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +44,7 @@ def parse_config(text: str) -> dict[str, Any]:
             "config", f"line {line} is a merge marker ({marker.group()}): choose one side and delete the marker lines"
         )
     try:
-        config = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=_pairs)
+        config = json.loads(text.removeprefix("\ufeff"), parse_constant=_constant, object_pairs_hook=_pairs)
     except json.JSONDecodeError as error:
         raise InvalidRequest(
             "config", f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg[:80]}"
@@ -86,8 +87,8 @@ def _check_field(path: str, key: str, value: Any) -> None:
         if isinstance(value, str) and (POSITIVE_FIELDS.match(key) or LAYER_FIELDS.match(key)):
             raise InvalidRequest("config", f"{path} is the text {value[:20]!r}; it must be a number")
         return
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        raise InvalidRequest("config", f"{path} is not a finite number")
+    if isinstance(value, float) and math.isnan(value):
+        raise InvalidRequest("config", f"{path} is NaN, which is no number: write the value or null")
     if isinstance(value, int) and abs(value) > LARGEST and not key.endswith(("_id", "_ids", "parameters", "length")):
         raise InvalidRequest("config", f"{path} is above {LARGEST:,}, which no model has")
     if LAYER_FIELDS.match(key) and not (isinstance(value, int) and 0 < value <= MAX_LAYERS):
@@ -114,18 +115,23 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str, Any]]
         yield path, path.rsplit(".", 1)[-1], value
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, Any]]) -> Any:
     """A JSON object; a key that is there twice with different values has no meaning."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found and found[key] != value:
             raise InvalidRequest("config", f"{key[:60]} is there twice with different values: keep one")
         found[key] = value
+    if set(found) == {"__float__"} and found["__float__"] in ("Infinity", "-Infinity"):
+        return float(found["__float__"])  # how newer files write an open limit, such as that of a time step
     return found
 
 
-def _refuse_constant(constant: str) -> Any:
-    raise InvalidRequest("config", f"holds {constant}, which is no number: write the value or null")
+def _constant(constant: str) -> float:
+    """Infinity is a limit that is left open, and real configs hold it; NaN is a mistake."""
+    if constant == "NaN":
+        raise InvalidRequest("config", "holds NaN, which is no number: write the value or null")
+    return float(constant)
 
 
 def _shown(value: object) -> str:

@@ -15,9 +15,18 @@ from kvdemo.facts.plans import LayerFootprint
 from kvdemo.planner import reading
 from kvdemo.planner.meta import on_meta
 
-__all__ = ["Run", "build", "has_static", "layers", "new_cache", "run", "text_config"]
+__all__ = ["Run", "Trace", "has_static", "layers", "new_cache", "run", "text_config", "trace"]
 
 ENCODER_TOKENS = 5  # enough to read shapes; any number would do
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A model on meta, what each of its layers keeps, and notes on what had to be left out."""
+
+    model: Any
+    layers: tuple[LayerFootprint, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +38,41 @@ class Run:
     encoder_tokens: int
 
 
-def build(config: Any, model_class: Any = None) -> tuple[Any, tuple[str, ...]]:
-    """The model of a transformers config on meta, parameters in bfloat16, and notes on what had to be left out.
+def trace(config: Any, num_tokens: int, model_class: Any = None) -> Trace:
+    """Build the model of a transformers config, run num_tokens through it and read its cache.
 
-    ValueError when transformers has no text-generating class for it; whatever the model's own code raises otherwise.
+    Where the whole of a model for pictures or sound cannot be built or run on text, its language model is. ValueError
+    when there is no text-generating class; whatever the model's own code raises otherwise.
     """
     _prepare(config)
     text = text_config(config)
+    nested = type(text) is not type(config)
     model_class = model_class or _model_class(config)
-    if model_class.config_class is type(text):
-        return _on_meta(model_class, text), ()
+    if nested and model_class.config_class is type(text):
+        return _trace(_on_meta(model_class, text), num_tokens)
     try:
-        return _on_meta(model_class, config), ()
+        model = _on_meta(model_class, config)
     except ImportError as error:
-        if text is config:
+        if not nested:
             raise
-        package = str(error).split("requires the ")[-1].split()[0] if "requires the " in str(error) else "a package"
-        note = f"Only the language model is counted: its picture or sound parts need {package}, which is not installed."
-        return _on_meta(_model_class(text), text), (note,)
+        return replace(_trace(_on_meta(_model_class(text), text), num_tokens), notes=(_without_parts(error),))
+    try:
+        return _trace(model, num_tokens)
+    except Exception:
+        if not nested:
+            raise
+        found = _trace(_on_meta(_model_class(text), text), num_tokens)
+        return replace(found, model=model)
+
+
+def _trace(model: Any, num_tokens: int) -> Trace:
+    return Trace(model, tuple(layers(model, num_tokens)), ())
+
+
+def _without_parts(error: ImportError) -> str:
+    """A note that names the package without which the parts for pictures or sound cannot be built."""
+    package = str(error).split("requires the ")[-1].split()[0] if "requires the " in str(error) else "a package"
+    return f"Only the language model is counted: its picture or sound parts need {package}, which is not installed."
 
 
 def layers(model: Any, num_tokens: int) -> list[LayerFootprint]:
@@ -168,7 +194,8 @@ def _on_meta(model_class: Any, config: Any) -> Any:
     import torch
 
     with on_meta():
-        model = model_class(config)
+        # as from_config does, but with no dtype in the config it leaves torch's default dtype alone
+        model = model_class._from_config(config)
         for module in model.modules():
             temporary = module._non_persistent_buffers_set
             for name, buffer in module._buffers.items():
