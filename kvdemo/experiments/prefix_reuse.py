@@ -44,14 +44,14 @@ first, second = (ids_of(question)["input_ids"][0].tolist() for question in ("a",
 shared = next(index for index, (a, b) in enumerate(zip(first, second)) if a != b)  # tokens every question begins with
 kept = DynamicCache(config=model.config)
 with torch.inference_mode():
-    model(input_ids=torch.tensor([first[:shared]]), past_key_values=kept)  # once
+    model(input_ids=torch.tensor([first[:shared]]), cache=kept)  # once
 
 for question in questions:
     inputs = ids_of(question)
     if inputs["input_ids"][0, :shared].tolist() != first[:shared]:
         raise ValueError("the prompt does not begin with the kept tokens")
     # generate appends to the cache it is given: every question needs a copy
-    output = model.generate(**inputs, past_key_values=copy.deepcopy(kept), max_new_tokens=max_new_tokens, do_sample=False)
+    output = model.generate(**inputs, cache=copy.deepcopy(kept), max_new_tokens=max_new_tokens, do_sample=False)
     print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 """
 

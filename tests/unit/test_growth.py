@@ -1,0 +1,135 @@
+"""How does it grow: which points, in which order, and what a time budget leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.documents import dumps, loads
+from kvdemo.experiments.growth import chosen_points, growth
+from kvdemo.experiments.question_documents import any_document, from_any_document
+from kvdemo.experiments.question_wording import growth_headline
+from kvdemo.experiments.summary import arms
+from kvdemo.experiments.wording import plain
+from kvdemo.facts.questions import GrowthPoint, GrowthResult, GrowthSpec
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.results import Progress
+from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, record
+
+
+def script(request: GenerationRequest, earlier: int) -> RunRecord:
+    """A cached step takes 0.1 s; an uncached one 0.01 s per position of context."""
+    prompt = len(request.prompt)
+    times, now_s = [], 0.0
+    for index in range(request.max_new_tokens):
+        now_s += 0.1 if request.strategy == "dynamic" else 0.01 * (prompt + index)
+        times.append(now_s)
+    held = (prompt + request.max_new_tokens - 1) * 100 if request.strategy == "dynamic" else 0
+    return record(request.strategy, times, prompt_tokens=prompt, cache_bytes=held, peak_bytes=2 * held)
+
+
+def play(spec: GrowthSpec, **options: Any) -> tuple[list[Any], GrowthResult, ScriptedRun]:
+    clock = Clock()
+    run = ScriptedRun(script, clock)
+    defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
+    *steps, result = growth(spec, run, prompt_of=lambda length: "x" * length, **{**defaults, **options})
+    assert isinstance(result, GrowthResult)
+    return steps, result, run
+
+
+def test_a_given_grid_is_every_prompt_with_every_answer_that_fits_cheapest_first() -> None:
+    spec = GrowthSpec("text", prompt_tokens=(100, 10), new_tokens=(20, 5), longest_tokens=110)
+    assert chosen_points(spec) == ((10, 5), (10, 20), (100, 5))
+
+
+def test_a_chosen_grid_doubles_up_to_the_longest_request_allowed() -> None:
+    points = chosen_points(GrowthSpec("text", longest_tokens=256))
+    assert {prompt for prompt, _ in points} == {16, 32, 64, 128, 240}
+    assert {new for _, new in points} == {16, 32, 64, 128, 240}
+    assert all(prompt + new <= 256 for prompt, new in points)
+
+
+def test_a_grid_in_which_nothing_fits_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="no point of the grid fits into 10 tokens"):
+        chosen_points(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(10,), longest_tokens=10))
+
+
+def test_a_request_beyond_the_models_context_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match=r"longest_tokens: 9,000 is beyond the model's 8,192"):
+        play(GrowthSpec("text", longest_tokens=9000))
+
+
+def test_every_point_has_ratio_slope_bytes_and_peak() -> None:
+    _, result, _ = play(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(10, 40), time_budget_s=None))
+    small, large = result.points
+    ratios = [point.result.comparison("dynamic").ratio for point in (small, large)]  # type: ignore[union-attr]
+    assert ratios == pytest.approx([(10 * 10 + 45) * 0.01 / 1.0, (40 * 10 + 780) * 0.01 / 4.0])
+    none, dynamic = arms(large.result)
+    assert none.step_line is not None
+    assert dynamic.step_line is not None
+    assert (none.step_line.slope, dynamic.step_line.slope) == (pytest.approx(0.01), pytest.approx(0.0, abs=1e-12))
+    assert (dynamic.cache_bytes, dynamic.peak_bytes and dynamic.peak_bytes.median) == (4900, 9800)
+    assert result.stopped_because == "points"
+
+
+def test_points_are_told_as_they_are_measured() -> None:
+    steps, result, _ = play(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5, 10), time_budget_s=None))
+    assert tuple(step for step in steps if isinstance(step, GrowthPoint)) == result.points
+    told = [step for step in steps if isinstance(step, Progress)]
+    assert {step.of for step in told} == {2}
+    assert told[0].phase == "10 prompt and 5 new tokens: No cache: warming up, not timed"
+
+
+def test_when_the_time_is_up_it_says_what_was_left_out() -> None:
+    _, result, _ = play(
+        GrowthSpec("text", prompt_tokens=(10, 100, 1000), new_tokens=(10,), longest_tokens=2000, time_budget_s=24)
+    )
+    assert [point.prompt_tokens for point in result.points] == [10, 100]
+    assert (result.stopped_because, result.left_out) == ("budget", ((1000, 10),))
+    assert "The time budget ended after 2 points; 1 were left out." in plain(growth_headline(result))
+
+
+def test_stop_keeps_the_points_that_were_measured() -> None:
+    runs_before_stop = 5
+    run = ScriptedRun(script, Clock())
+
+    def stop() -> bool:
+        return len(run.closed) >= runs_before_stop
+
+    spec = GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5, 10), time_budget_s=None)
+    *_, result = growth(
+        spec,
+        run,
+        prompt_of=lambda length: "x" * length,
+        model=MODEL,
+        environment=ENVIRONMENT,
+        strategies=ROWS,
+        clock=run.clock,
+        stop=stop,
+    )
+    assert isinstance(result, GrowthResult)
+    assert (len(result.points), result.stopped_because, result.left_out) == (1, "stopped", ((10, 10),))
+
+
+def test_the_headline_goes_from_the_smallest_to_the_largest() -> None:
+    _, result, _ = play(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(10, 40), time_budget_s=None))
+    assert plain(growth_headline(result)) == (
+        "Dynamic cache: 1.45 times faster at 10 prompt and 10 new tokens, 2.9 times faster at 10 prompt and 40 new tokens."
+        " A first look: one round at each point."
+    )
+
+
+def test_a_growth_result_can_be_opened_again() -> None:
+    _, result, _ = play(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5, 10)))
+    assert from_any_document(loads(dumps(any_document(result)))) == result
+
+
+def test_a_mistake_inside_a_point_is_named_by_its_place() -> None:
+    _, result, _ = play(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5, 10)))
+    made = any_document(result)
+    made["points"][1]["runs"][0]["status"] = "fine"
+    with pytest.raises(InvalidRequest, match=r"points\[1\]\.runs\[0\]\.status"):
+        from_any_document(made)
