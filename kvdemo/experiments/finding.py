@@ -101,7 +101,12 @@ class Finding:
         where = f"differ from token {format_count(verdict.first_difference + 1)} on"
         if verdict.expected_equal:
             return [*pieces, (f" The tokens {where}: in greedy float32 this is a fault.", True)]
-        return [*pieces, (f" The tokens {where}: {self._why_different()}. This is no test of quality.", False)]
+        gap = (
+            ""
+            if verdict.largest_gap is None
+            else f" (largest difference of logits up to there {verdict.largest_gap:.2g})"
+        )
+        return [*pieces, (f" The tokens {where}{gap}: {self._why_different()}. This is no test of quality.", False)]
 
     def held(self) -> Pieces:
         held = [run.cache_bytes for run in self.result.counted(self.subject)]

@@ -10,9 +10,10 @@ from kvdemo.experiments.finding import Finding, Piece, Pieces, label, tokens_wor
 from kvdemo.facts.results import Comparison, ComparisonResult
 from kvdemo.facts.units import format_count, format_ratio
 
-__all__ = ["DEMONSTRATION_PROMPT", "Piece", "Pieces", "headline", "plain", "scope_line"]
+__all__ = ["DEMONSTRATION_PROMPT", "TIMED", "Piece", "Pieces", "headline", "plain", "scope_line"]
 
 DEMONSTRATION_PROMPT = "The red cat was"
+TIMED = "Timed: from accepted to last token. Left out: loading, warm-up, queue, drawing the page."
 
 
 def plain(pieces: Pieces) -> str:

@@ -118,6 +118,8 @@ def test_a_lossy_cache_says_why_the_tokens_differ() -> None:
     ids = {"none": [1] * 120, "fp8": [2] * 120}
     words = plain(headline(result_of({"none": [4.0] * 6, "fp8": [1.0] * 6}, ids=ids)))
     assert "differ from token 1 on: a lossy cache may change them." in words
+    words = plain(headline(result_of({"none": [4.0] * 6, "fp8": [1.0] * 6}, ids=ids, gaps={"fp8": 0.25})))
+    assert "from token 1 on (largest difference of logits up to there 0.25): a lossy cache" in words
 
 
 def test_different_counts_are_said_and_compared_per_token() -> None:
