@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import Cache
 
-__all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "weigh", "weigh_layers"]
+__all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "layers_of", "weigh", "weigh_layers"]
 
 # Tensors of bookkeeping that a layer keeps beside its data: counters and the window's size, all of them below two dimensions.
 _DATA_MIN_DIM = 2

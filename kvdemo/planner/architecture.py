@@ -7,16 +7,18 @@ long or how many: that is arithmetic on the footprints (plan.py).
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvdemo.caches.footprint import layer_tensors, layers_of
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import Architecture, LayerFootprint
 from kvdemo.facts.requests import checked_int
 from kvdemo.planner.config_text import check_fields, parse_config
 
-__all__ = ["by_hand", "from_config", "from_loaded", "parse_config"]
+__all__ = ["by_hand", "config_object", "from_config", "from_loaded", "keeps_cache", "on_meta", "parse_config"]
 
 PREFILL_TOKENS = 7
 MAX_LAYERS = 1024
@@ -37,6 +39,19 @@ def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
 
     Raises InvalidRequest("config", ...) with what is wrong and what to do.
     """
+    made = config_object(config)
+    dtype = _dtype_name(config)
+    quantised = config.get("quantization_config") or {}
+    architecture = _traced(made, name=name or config.get("_name_or_path") or config["model_type"], dtype=dtype)
+    if quantised:
+        method = str(quantised.get("quant_method", "quantised"))[:40]
+        note = f"The config says that the weights are quantised ({method}); the cache is not. Weights are counted in {dtype}."
+        architecture = replace(architecture, notes=(*architecture.notes, note))
+    return architecture
+
+
+def config_object(config: dict[str, Any]) -> Any:
+    """This config.json as transformers' own config; InvalidRequest("config", ...) for what it does not know."""
     check_fields(config)
     from transformers import CONFIG_MAPPING, __version__
 
@@ -47,16 +62,28 @@ def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
             f"transformers {__version__} does not know the model type {model_type!r}; it would need code that comes with"
             f" the weights, which is never run here: {WAY_OUT}",
         )
-    dtype = _dtype_name(config)
-    quantised = config.get("quantization_config") or {}
     with _as_invalid_request():
-        made = CONFIG_MAPPING[model_type].from_dict(_without_dtypes(config))
-    architecture = _traced(made, name=name or config.get("_name_or_path") or model_type, dtype=dtype)
-    if quantised:
-        method = str(quantised.get("quant_method", "quantised"))[:40]
-        note = f"The config says that the weights are quantised ({method}); the cache is not. Weights are counted in {dtype}."
-        architecture = replace(architecture, notes=(*architecture.notes, note))
-    return architecture
+        return CONFIG_MAPPING[model_type].from_dict(_without_dtypes(config))
+
+
+def on_meta(config: dict[str, Any]) -> Any:
+    """The model of this config.json on meta, without weights; InvalidRequest("config", ...) where there is none."""
+    from kvdemo.planner import tracing
+
+    made = config_object(config)
+    with _as_invalid_request():
+        return tracing.skeleton(made)
+
+
+def keeps_cache(model: Any) -> bool:
+    """Does a forward of this model, on meta, leave keys, values or states behind? True where it cannot be traced."""
+    from kvdemo.planner import tracing
+
+    try:
+        cache = tracing.run(model, PREFILL_TOKENS).cache
+    except Exception:  # data-dependent code: nothing was learnt, so what the settings say stands
+        return True
+    return cache is not None and any(True for layer in layers_of(cache) for _ in layer_tensors(layer))
 
 
 def from_loaded(model: Any) -> Architecture:
@@ -135,8 +162,15 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
     if not any(layer.elements_per_token or layer.fixed or layer.streams for layer in layers):
         raise InvalidRequest(
             "config",
-            "no layer of this model keeps a cache: it is an encoder (is_decoder is false), or it recomputes every token",
+            "no layer of this model keeps a cache: its code recomputes every token, so there is nothing to plan",
         )
+    for layer in layers:
+        if layer.window is not None and layer.window < 1:
+            raise InvalidRequest(
+                "config", f"layer {layer.index} has a window of {layer.window} tokens; write null for none"
+            )
+    if getattr(decoder, "is_decoder", True) is False and not decoder.is_encoder_decoder:
+        notes += ("is_decoder is false: as it is, this model reads text and does not write it.",)
     idle = sum(layer.kind == "none" for layer in layers)
     if idle:
         notes += (
@@ -170,9 +204,12 @@ def _named(layers: Iterable[LayerFootprint], config: Any) -> list[LayerFootprint
 
 
 def _first_int(config: Any, names: Sequence[str]) -> int | None:
-    """The first of these fields that is a positive whole number."""
+    """The first of these fields that is a positive whole number; one that varies by layer is none."""
     for field in names:
-        value = getattr(config, field, None)
+        try:
+            value = getattr(config, field, None)
+        except RuntimeError:  # a field with a value for each layer
+            continue
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None
@@ -206,7 +243,7 @@ class _as_invalid_request:  # noqa: N801 - used like a function
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, InvalidRequest):
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            said = " ".join(lines)[:200]
+            said = re.sub(r"^Class validation error for validator '\w+': (\w+Error: )?", "", " ".join(lines))[:200]
             raise InvalidRequest(
                 "config", f"the model's own code cannot work with these fields ({said}): correct them, or {WAY_OUT}"
             ) from error

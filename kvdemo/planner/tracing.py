@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import LayerFootprint
 from kvdemo.planner import reading
 from kvdemo.planner.meta import on_meta
 
-__all__ = ["Run", "Trace", "has_static", "layers", "new_cache", "run", "text_config", "trace"]
+__all__ = ["Run", "Trace", "has_static", "layers", "new_cache", "run", "skeleton", "text_config", "trace"]
 
 ENCODER_TOKENS = 5  # enough to read shapes; any number would do
 
@@ -41,8 +42,8 @@ class Run:
 def trace(config: Any, num_tokens: int, model_class: Any = None) -> Trace:
     """Build the model of a transformers config, run num_tokens through it and read its cache.
 
-    Where the whole of a model for pictures or sound cannot be built or run on text, its language model is. ValueError
-    when there is no text-generating class; whatever the model's own code raises otherwise.
+    Where the whole of a model for pictures or sound cannot be built or run on text, its language model is.
+    InvalidRequest when there is no text-generating class; whatever the model's own code raises otherwise.
     """
     _prepare(config)
     text = text_config(config)
@@ -65,8 +66,22 @@ def trace(config: Any, num_tokens: int, model_class: Any = None) -> Trace:
         return replace(found, model=model)
 
 
+def skeleton(config: Any) -> Any:
+    """The model of a transformers config on meta, not run; ValueError or InvalidRequest where there is none."""
+    _prepare(config)
+    return _on_meta(_model_class(config), config)
+
+
 def _trace(model: Any, num_tokens: int) -> Trace:
-    return Trace(model, tuple(layers(model, num_tokens)), ())
+    import torch
+
+    try:
+        found = layers(model, num_tokens)
+    except (
+        RuntimeError
+    ):  # a mask that is not saved and that a bfloat16 checkpoint's loading would have made in bfloat16
+        found = layers(model.to(torch.bfloat16), num_tokens)
+    return Trace(model, tuple(found), ())
 
 
 def _without_parts(error: ImportError) -> str:
@@ -79,7 +94,11 @@ def layers(model: Any, num_tokens: int) -> list[LayerFootprint]:
     """One footprint per layer of a model on meta, cross-attention after the layers that look at the text itself."""
     first = run(model, num_tokens)
     if not hasattr(first.cache, "layers") and not hasattr(first.cache, "self_attention_cache"):
-        raise ValueError("it keeps no cache of keys and values, or one of its own kind")
+        raise InvalidRequest(
+            "config",
+            f"{type(model).__name__} keeps a state of its own kind instead of a cache ({type(first.cache).__name__}), which"
+            " is not counted here",
+        )
     own = _read(model, first, lambda run: getattr(run.cache, "self_attention_cache", run.cache))
     if not hasattr(first.cache, "cross_attention_cache"):
         return own
@@ -118,29 +137,46 @@ def text_config(config: Any) -> Any:
 def run(model: Any, num_tokens: int, *, batch_size: int = 1, encoder_tokens: int = ENCODER_TOKENS) -> Run:
     """One prefill of num_tokens through a model on meta with the cache that `generate` would give it."""
     import torch
-    from transformers.modeling_outputs import BaseModelOutput
 
     model.eval()
     with on_meta():
-        ids = torch.zeros((batch_size, num_tokens), dtype=torch.long)
-        arguments: dict[str, Any] = {"use_cache": True}
-        cache = new_cache(model)
-        accepted = inspect.signature(model.forward).parameters
-        if cache is not None:
-            arguments["cache" if "cache" in accepted or "past_key_values" not in accepted else "past_key_values"] = (
-                cache
-            )
-        if _is_encoder_decoder(model):
-            width = getattr(model.config, "d_model", None) or model.config.hidden_size
-            states = torch.zeros((batch_size, encoder_tokens, width), dtype=torch.bfloat16)
-            arguments |= {"decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(last_hidden_state=states)}
-        else:
-            arguments["input_ids"] = ids
-        output = model(**arguments)
+        try:
+            cache, output = _forward(model, _inputs(model, num_tokens, batch_size, encoder_tokens))
+        except RuntimeError:
+            if "inputs_embeds" not in inspect.signature(model.forward).parameters:
+                raise
+            # a decoder of sound takes several ids per position; embeddings have one shape everywhere
+            states = torch.zeros((batch_size, num_tokens, _width(model)), dtype=torch.bfloat16)
+            cache, output = _forward(model, {"inputs_embeds": states})
     if cache is None:
         names = ("cache", "past_key_values", "cache_params", "state", "mems")
         cache = next((output[name] for name in names if output.get(name) is not None), None)
     return Run(cache, num_tokens, encoder_tokens)
+
+
+def _inputs(model: Any, num_tokens: int, batch_size: int, encoder_tokens: int) -> dict[str, Any]:
+    """Token ids, and for an encoder-decoder what its encoder would hand over."""
+    import torch
+    from transformers.modeling_outputs import BaseModelOutput
+
+    ids = torch.zeros((batch_size, num_tokens), dtype=torch.long)
+    if not _is_encoder_decoder(model):
+        return {"input_ids": ids}
+    states = torch.zeros((batch_size, encoder_tokens, _width(model)), dtype=torch.bfloat16)
+    return {"decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(last_hidden_state=states)}
+
+
+def _forward(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    """(the cache that was given, None if the model makes its own; what the forward returned)"""
+    cache = new_cache(model)
+    output = model(**inputs, use_cache=True, **({} if cache is None else {"cache": cache}))
+    return cache, output
+
+
+def _width(model: Any) -> int:
+    """Width of the states between layers."""
+    width: int = getattr(model.config, "d_model", None) or model.config.hidden_size
+    return width
 
 
 def new_cache(model: Any) -> Any:
@@ -184,7 +220,11 @@ def _model_class(config: Any) -> Any:
         classes = mapping.get(type(config), None)
         found += classes if isinstance(classes, list | tuple) else [classes] if classes is not None else []
     if not found:
-        raise ValueError(f"transformers has no text-generating model for the type {config.model_type!r}")
+        raise InvalidRequest(
+            "config",
+            f"transformers has no text-generating model for the type {config.model_type!r}, so there is no cache to plan:"
+            " use the config of a language model",
+        )
     named = set(config.architectures or ())
     return next((candidate for candidate in found if candidate.__name__ in named), found[0])
 
