@@ -64,6 +64,18 @@
     }
   });
 
+  /* While an answer is being written Enter leaves the text where it is; the server would refuse it, too. */
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    const composer = event.target instanceof Element ? event.target.closest("#composer") : null;
+    const stop = document.getElementById("chat-stop");
+    if (!composer || event.target.tagName !== "TEXTAREA" || !stop || !stop.offsetParent) return;
+    event.preventDefault();
+    event.stopPropagation();
+    composer.classList.add("kv-busy");
+    setTimeout(() => composer.classList.remove("kv-busy"), 4000);
+  }, true);
+
   /* The conversation scrolls by itself only while its end is in view. */
   const followConversation = () => {
     const scroller = document.getElementById("conversation");

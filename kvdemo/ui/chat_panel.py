@@ -60,9 +60,8 @@ def _request_bar(view: RunView) -> str:
         ("newest", newest, ""),
         ("reserved", reserved, "reserved, empty"),
     ]
-    whole = sum(tokens for _, tokens, _ in parts) or 1
     bars = "".join(
-        f'<span class="kv-part kv-part-{kind}" style="width:{100 * tokens / whole:.3f}%"></span>'
+        f'<span class="kv-part kv-part-{kind}" style="flex:{tokens} 1 0"></span>'
         for kind, tokens, _ in parts
         if tokens
     )

@@ -16,7 +16,7 @@ from kvdemo.ui.chat_turns import ChatSettings, ChatView
 from kvdemo.ui.choices import strategy_choices, strategy_notes
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import fragment
-from kvdemo.ui.wiring import LIGHT, MODEL, SKIP, owner_of
+from kvdemo.ui.wiring import LIGHT, MODEL, owner_of
 
 __all__ = ["ChatTab", "build_chat_tab"]
 
@@ -68,7 +68,7 @@ def build_chat_tab(backend: Any, settings: Settings) -> ChatTab:
     fed = dict(inputs=[conversation, *form], outputs=outputs)
     starts = [
         gr.on([box.submit, send.click], _take(backend), **asked, **LIGHT),
-        action.input(_act(backend), [action, conversation, box], outputs, trigger_mode="multiple", **LIGHT),
+        action.change(_act(backend), [action, conversation, box], outputs, trigger_mode="multiple", **LIGHT),
     ]
     for start in starts:
         answered = start.success(_answer(backend), **fed, **MODEL)
@@ -109,7 +109,7 @@ def _updates(view: ChatView) -> list[Any]:
     """The view's parts, then Send, Stop and Clear, which follow from the conversation."""
     parts = [getattr(view, part.name) for part in fields(view)]
     if not isinstance(view.conversation, Conversation):
-        return [*parts, SKIP, SKIP, SKIP]
+        return [*parts, gr.skip(), gr.skip(), gr.skip()]
     running = view.conversation.running
     something = bool(view.conversation.turns) and not running
     return [*parts, gr.update(visible=not running), gr.update(visible=running), gr.update(interactive=something)]

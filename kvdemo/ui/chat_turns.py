@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import gradio as gr
+
 from kvdemo.errors import KvdemoError, RunFailed
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import Message, SamplingParams
@@ -18,7 +20,7 @@ from kvdemo.ui.chat_panel import empty_panel, panel, phone_line
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
-from kvdemo.ui.wiring import PACE_S, SKIP
+from kvdemo.ui.wiring import PACE_S
 
 __all__ = ["BUSY", "ChatSettings", "ChatView", "act", "answer", "cleared", "settled", "take"]
 
@@ -49,15 +51,15 @@ class ChatSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
-    """What the chat shows next; SKIP leaves a part as it is. The order is that of the tab's outputs."""
+    """What the chat shows next; gr.skip() (a new one each time: Gradio fills it in) leaves a part as it is. The order is that of the tab's outputs."""
 
-    conversation: Any = field(default_factory=lambda: SKIP)
-    box: Any = field(default_factory=lambda: SKIP)
-    past: Any = field(default_factory=lambda: SKIP)
-    live: Any = field(default_factory=lambda: SKIP)
-    notice: Any = field(default_factory=lambda: SKIP)
-    panel: Any = field(default_factory=lambda: SKIP)
-    line: Any = field(default_factory=lambda: SKIP)
+    conversation: Any = field(default_factory=gr.skip)
+    box: Any = field(default_factory=gr.skip)
+    past: Any = field(default_factory=gr.skip)
+    live: Any = field(default_factory=gr.skip)
+    notice: Any = field(default_factory=gr.skip)
+    panel: Any = field(default_factory=gr.skip)
+    line: Any = field(default_factory=gr.skip)
 
 
 def take(backend: Any, conversation: Conversation, box: object) -> ChatView:
@@ -100,6 +102,8 @@ def answer(
 ) -> Iterator[ChatView]:
     """Answer the last question: a view at most every PACE_S, at once for each change of phase, the last one complete."""
     if not conversation.running:
+        # Gradio empties every output of a generator that yields nothing.
+        yield ChatView()
         return
     view = RunView(strategy=str(settings.strategy))
     facts, strategy = _model(backend, view.strategy)
@@ -145,7 +149,7 @@ def settled(conversation: Conversation) -> ChatView:
 def cleared(backend: Any, owner: str) -> ChatView:
     """An empty conversation; what was kept for it is freed."""
     backend.release(owner)
-    return ChatView(Conversation(), SKIP, past_turns(Conversation()), "", "", empty_panel(), "")
+    return ChatView(Conversation(), gr.skip(), past_turns(Conversation()), "", "", empty_panel(), "")
 
 
 def _asked(backend: Any, conversation: Conversation, question: object, box_after: str) -> ChatView:
@@ -172,12 +176,12 @@ def _model(backend: Any, key: str) -> tuple[ModelFacts | None, StrategyRow | Non
 
 
 def _ended(done: Conversation, view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None) -> ChatView:
-    drawn = panel(view, facts, strategy) if view.prompt_tokens else SKIP
-    return ChatView(done, SKIP, past_turns(done), "", "", drawn, phone_line(view))
+    drawn = panel(view, facts, strategy) if view.prompt_tokens else gr.skip()
+    return ChatView(done, gr.skip(), past_turns(done), "", "", drawn, phone_line(view))
 
 
 def _panel_after_undo(conversation: Conversation) -> Any:
-    return SKIP if conversation.turns else empty_panel()
+    return gr.skip() if conversation.turns else empty_panel()
 
 
 def _notice(words: str, kind: str = "problem") -> str:

@@ -17,9 +17,9 @@ WHAT = (
 def header(status: ModelStatus) -> str:
     """The header for this status of the model."""
     return (
-        '<div class="kv-header"><div class="kv-brand"><h1>kvdemo</h1>'
-        '<p class="kv-tagline">What a KV cache buys, and what it costs</p></div>'
-        f'{_chip(status)}<p class="kv-what">{WHAT}</p>{_under(status)}</div>'
+        '<div class="kv-header"><div class="kv-header-row"><div class="kv-brand"><h1>kvdemo</h1>'
+        f'<p class="kv-tagline">What a KV cache buys, and what it costs</p></div>{_chip(status)}</div>'
+        f'<div class="kv-header-row"><p class="kv-what">{WHAT}</p>{_under(status)}</div></div>'
     )
 
 

@@ -15,7 +15,7 @@ from kvdemo.ui.choices import strategy_choices, strategy_notes
 from kvdemo.ui.header import header
 from kvdemo.ui.markup import fragment
 from kvdemo.ui.theme import page_style
-from kvdemo.ui.wiring import LIGHT, SKIP, owner_of
+from kvdemo.ui.wiring import LIGHT, owner_of
 
 __all__ = ["build_page", "page_style"]
 
@@ -44,7 +44,7 @@ def _status(backend: Any, chat: ChatTab) -> Callable[[], list[Any]]:
         """How is the model? Ticking stops as soon as nothing will change any more."""
         now = backend.status()
         if isinstance(now, Loading):
-            return [header(now), SKIP, SKIP, SKIP]
+            return [header(now), gr.skip(), gr.skip(), gr.skip()]
         rows = backend.strategies()
         choices = gr.update(choices=strategy_choices(rows))
         return [header(now), gr.update(active=False), choices, strategy_notes(rows)]
@@ -55,7 +55,7 @@ def _status(backend: Any, chat: ChatTab) -> Callable[[], list[Any]]:
 def _opened(request: gr.Request) -> Any:
     """The tab that the address asks for, if there is one of that name."""
     wanted = request.query_params.get("tab", "")
-    return gr.update(selected=wanted) if wanted in TABS else SKIP
+    return gr.update(selected=wanted) if wanted in TABS else gr.skip()
 
 
 def _closed(backend: Any) -> Callable[..., None]:

@@ -106,6 +106,9 @@ def page_theme() -> gr.themes.Base:
     ).set(
         **colours,
         block_shadow="none",
+        block_border_width="0px",
+        block_padding="0px",
+        input_border_width="1px",
         block_label_background_fill="transparent",
         block_label_border_width="0px",
         block_title_text_weight="600",

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-__all__ = ["LIGHT", "MODEL", "PACE_S", "SKIP", "owner_of"]
+__all__ = ["LIGHT", "MODEL", "PACE_S", "owner_of"]
 
 LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 MODEL: dict[str, Any] = {
@@ -20,7 +20,6 @@ MODEL: dict[str, Any] = {
     "concurrency_limit": 20,
 }
 PACE_S = 0.05
-SKIP = {"__type__": "update"}
 
 
 def owner_of(request: gr.Request | None, place: str) -> str:
