@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -33,17 +34,41 @@ def faint_lines(figure: go.Figure, meaning: Meaning, rounds: Iterable[tuple[Numb
     figure.add_scatter(x=xs, y=ys, mode="lines", line=line, opacity=FAINT, hoverinfo="skip", name="rounds")
 
 
-def strong_line(figure: go.Figure, meaning: Meaning, xs: Numbers, ys: Numbers, hover: str, *, name: str) -> None:
-    """The median of an arm (or its fit): solid or dashed as the palette says, with a few markers."""
+def strong_line(
+    figure: go.Figure,
+    meaning: Meaning,
+    xs: Numbers,
+    ys: Numbers,
+    hover: str,
+    *,
+    name: str,
+    words: Callable[[float], str] | None = None,
+) -> None:
+    """The median of an arm (or its fit): solid or dashed as the palette says, with a few markers.
+
+    `hover` is a template; where `words` is given, customdata is the y value in words.
+    """
     at = thin(len(xs), MOST_POINTS)
     line = {"color": meaning.fill, "width": STRONG_PX, "dash": meaning.dash}
     hover = f"{hover}<extra></extra>"
-    points = {"x": [xs[i] for i in at], "y": [ys[i] for i in at]}
-    figure.add_scatter(**points, mode="lines", line=line, name=name, hovertemplate=hover)
-    marked = thin(len(xs), MARKERS)
+    figure.add_scatter(**points(xs, ys, at, words), mode="lines", line=line, name=name, hovertemplate=hover)
+    at = thin(len(xs), MARKERS)
     marker = {"color": meaning.fill, "size": 8, "symbol": meaning.marker}
-    points = {"x": [xs[i] for i in marked], "y": [ys[i] for i in marked]}
-    figure.add_scatter(**points, mode="markers", marker=marker, name=f"{name} markers", hovertemplate=hover)
+    figure.add_scatter(
+        **points(xs, ys, at, words),
+        mode="markers",
+        marker=marker,
+        cliponaxis=False,
+        name=f"{name} markers",
+        hovertemplate=hover,
+    )
+
+
+def points(
+    xs: Numbers, ys: Numbers, at: Sequence[int], words: Callable[[float], str] | None = None
+) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {"x": [xs[i] for i in at], "y": [ys[i] for i in at]}
+    return found if words is None else {**found, "customdata": [words(ys[i]) for i in at]}
 
 
 def dots(figure: go.Figure, meaning: Meaning, rounds: Sequence[tuple[Numbers, Numbers]]) -> None:
@@ -52,8 +77,9 @@ def dots(figure: go.Figure, meaning: Meaning, rounds: Sequence[tuple[Numbers, Nu
     ys = [y for _, round_ys in rounds for y in round_ys]
     at = thin(len(xs), MOST_DOTS)
     marker = {"color": meaning.fill, "size": 4, "symbol": meaning.marker}
-    points = {"x": [xs[i] for i in at], "y": [ys[i] for i in at]}
-    figure.add_scatter(**points, mode="markers", marker=marker, opacity=FAINT, hoverinfo="skip", name="rounds")
+    figure.add_scatter(
+        **points(xs, ys, at), mode="markers", marker=marker, opacity=FAINT, hoverinfo="skip", name="rounds"
+    )
 
 
 def line_label(figure: go.Figure, meaning: Meaning, text: str, spot: Spot) -> None:
