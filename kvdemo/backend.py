@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from kvdemo.caches.prefix import KeptCaches
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
+from kvdemo.facts.decision import CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.plans import Architecture, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
@@ -31,10 +33,11 @@ from kvdemo.facts.requests import (
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.generation.device import free_bytes
 from kvdemo.generation.environment import environment
+from kvdemo.generation.inspect import decide
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
-from kvdemo.models.config import dtype_when_loaded, read_config
+from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config, read_generation_config
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
@@ -164,6 +167,33 @@ class Backend:
         """A visitor has left: end his runs and free what he holds."""
         self.stop(owner)
         self._kept.release(owner)
+
+    def inspect(self, spec: InspectSpec) -> CacheDecision:
+        """Which cache will generate use for this call and these files, and who decided? No weights are needed."""
+        call = _json_object("generate_kwargs", spec.generate_kwargs)
+        if spec.config is not None:
+            config = architecture.parse_config(spec.config)
+            generation_config = (
+                _json_object("generation_config", spec.generation_config) if spec.generation_config else None
+            )
+        else:
+            source = resolve(self.settings.model, self.settings.home, mode=self.settings.mode)
+            config = read_config(source, self.settings)
+            if spec.generation_config is None:
+                generation_config = read_generation_config(source, self.settings)
+            else:
+                generation_config = (
+                    _json_object("generation_config", spec.generation_config) if spec.generation_config else None
+                )
+        with self._architecture_lock:
+            return decide(
+                architecture.on_meta(config),
+                config=config,
+                generation_config=generation_config,
+                call=call,
+                device=device_when_loaded(self.settings),
+                keeps_cache=architecture.keeps_cache,
+            )
 
     # --- memory --------------------------------------------------------------------------------------------------
 
@@ -315,3 +345,16 @@ class Backend:
     def _sweep(self) -> None:
         while not self._closed.wait(SWEEP_S):
             self._kept.sweep()
+
+
+def _json_object(field: str, text: str) -> dict[str, Any]:
+    """Text as a JSON object; InvalidRequest that names the place otherwise."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(field, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise InvalidRequest(field, "is nested too deeply") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest(field, "must be a JSON object")
+    return value

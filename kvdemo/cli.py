@@ -17,10 +17,11 @@ import typer
 
 from kvdemo import terminal
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
+from kvdemo.facts.decision import InspectSpec
 from kvdemo.facts.events import Finished, TokenEmitted, Waiting
 from kvdemo.facts.model import Failed
 from kvdemo.facts.plans import MemoryRequest
-from kvdemo.facts.requests import CompareSpec, Message, SamplingParams
+from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_choice
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.settings import Settings
 
@@ -147,6 +148,39 @@ def memory(
         terminal.print_plan(made)
     if json_to is not None:
         _write_json(json_to, backend.plan_document(made))
+
+
+@app.command()
+def inspect(
+    generate_kwargs: Annotated[str, typer.Option(metavar="JSON", help="arguments of your call of generate")] = "{}",
+    config: Annotated[Path | None, typer.Option(help="a config.json; default: that of the model")] = None,
+    generation_config: Annotated[Path | None, typer.Option(help="a generation_config.json")] = None,
+    expect: Annotated[str | None, typer.Option(help="cached or uncached: exit 1 when it is not so")] = None,
+    model: Model = None,
+    json_to: JsonTo = None,
+) -> None:
+    """Which cache will generate use, and who decided: the call, a file, the library, or the model?"""
+    from kvdemo.backend import Backend
+
+    if expect is not None:
+        checked_choice("expect", expect, ("cached", "uncached"))
+    spec = InspectSpec(
+        generate_kwargs=generate_kwargs,
+        config=_read_text("config", config) if config is not None else None,
+        generation_config=_read_text("generation_config", generation_config) if generation_config is not None else None,
+    )
+    backend = Backend(_settings(model))
+    try:
+        decision = backend.inspect(spec)
+    finally:
+        backend.close()
+    if json_to != "-":
+        terminal.print_decision(decision)
+    if json_to is not None:
+        _write_json(json_to, decision.document())
+    if expect is not None and decision.value is not (expect == "cached"):
+        print(f"kvdemo: expected {expect}, and it is not so", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,13 +10,14 @@ from typing import Any
 
 from kvdemo.experiments.summary import arms
 from kvdemo.experiments.wording import headline, plain, scope_line
+from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import Loading
 from kvdemo.facts.plans import MemoryPlan
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
 
-__all__ = ["answer_line", "loading", "print_comparison", "print_plan", "progress"]
+__all__ = ["answer_line", "loading", "print_comparison", "print_decision", "print_plan", "progress"]
 
 LOOK_S = 0.2
 
@@ -172,6 +173,15 @@ def print_plan(plan: MemoryPlan) -> None:
     _print_table(rows)
     for note in dict.fromkeys((*architecture.notes, *plan.notes)):
         print(note)
+
+
+def print_decision(decision: CacheDecision) -> None:
+    """Which cache is in force, and every conflict on its own line."""
+    print(f"In force: {decision.sentence()}")
+    if decision.cache_implementation is not None:
+        print(f"cache_implementation: {decision.cache_implementation}")
+    for conflict in decision.conflicts:
+        print(f"Note: {conflict}")
 
 
 def _shape(layer: Any) -> tuple[Any, ...]:

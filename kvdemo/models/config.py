@@ -11,7 +11,12 @@ from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
 
-__all__ = ["dtype_when_loaded", "read_config"]
+__all__ = ["device_when_loaded", "dtype_when_loaded", "read_config", "read_generation_config"]
+
+
+def device_when_loaded(settings: Settings) -> str:
+    """The device that these settings would load a model on, on this machine."""
+    return chosen_device(settings.device)
 
 
 def dtype_when_loaded(settings: Settings) -> str:
@@ -33,6 +38,20 @@ def read_config(source: ModelSource, settings: Settings) -> dict[str, Any]:
             return dict(found.to_dict())
         folder = converted
     return dict(json.loads((folder / "config.json").read_text("utf-8")))
+
+
+def read_generation_config(source: ModelSource, settings: Settings) -> dict[str, Any] | None:
+    """generation_config.json of `source` as a dict; None when it has none (a GGUF has one once it is unpacked)."""
+    if source.path is None:
+        return None
+    folder = source.path
+    if source.kind in ("gguf", "embedded"):
+        converted = converted_folder(source.path, settings.home)
+        if converted is None:
+            return {}
+        folder = converted
+    path = folder / "generation_config.json"
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else None
 
 
 def _from_hub(source: ModelSource) -> dict[str, Any]:

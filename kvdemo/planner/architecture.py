@@ -77,10 +77,12 @@ def on_meta(config: dict[str, Any]) -> Any:
 
 def keeps_cache(model: Any) -> bool:
     """Does a forward of this model, on meta, leave keys, values or states behind? True where it cannot be traced."""
+    import torch
+
     from kvdemo.planner import tracing
 
     try:
-        cache = tracing.run(model, PREFILL_TOKENS).cache
+        cache = tracing.run(model.to(torch.bfloat16), PREFILL_TOKENS).cache
     except Exception:  # data-dependent code: nothing was learnt, so what the settings say stands
         return True
     return cache is not None and any(True for layer in layers_of(cache) for _ in layer_tensors(layer))

@@ -1,0 +1,79 @@
+"""Which cache a call of generate will use, and who decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["SOURCES", "CacheDecision", "InspectSpec"]
+
+SOURCES = ("call", "generation_config.json", "config.json", "library default", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class InspectSpec:
+    """What to look at: arguments of a call, and files as text. None: the file of the loaded (or named) model.
+
+    generation_config   "" says that there is none; None together with a config means the same
+    """
+
+    generate_kwargs: str = "{}"
+    config: str | None = None
+    generation_config: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDecision:
+    """Is a cache used (value), who decided (source, a word of SOURCES), which one, and what contradicts itself.
+
+    value                None: the arguments contradict each other and generate would raise (conflicts say why)
+    cache_class          None without a cache, or where the model makes one of its own
+    conflicts            sentences: settings that cannot stand together, are ignored, or will be refused
+    settings             what was found where: {"config.json": False, "generation_config.json": None, ...}
+    has_generation_config   is there a generation_config.json?
+    """
+
+    value: bool | None
+    source: str
+    cache_implementation: str | None
+    cache_class: str | None
+    attention: str
+    compiles: bool
+    conflicts: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    has_generation_config: bool = True
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of the command line."""
+        return {
+            "use_cache": {"value": self.value, "source": self.source},
+            "cache_implementation": self.cache_implementation,
+            "cache_class": self.cache_class,
+            "attention": self.attention,
+            "compiles": self.compiles,
+            "conflicts": list(self.conflicts),
+        }
+
+    def sentence(self) -> str:
+        """One line for a person: what is in force now, and from where."""
+        compiled = "compiled" if self.compiles else "not compiled"
+        if self.value:
+            return (
+                f"cache on ({self._from()}), {self.cache_class or 'a cache of its own'}, {self.attention}, {compiled}."
+            )
+        if self.value is None:
+            return "nothing: generate would refuse this."
+        return f"cache off: {self._why_off()}"
+
+    def _from(self) -> str:
+        return {"call": "set in the call", "model": "the model insists"}.get(self.source, self.source)
+
+    def _why_off(self) -> str:
+        if self.source == "config.json":
+            return "config.json says use_cache: false and there is no generation_config.json."
+        return {
+            "call": "the call says use_cache=False.",
+            "generation_config.json": "generation_config.json says use_cache: false.",
+            "model": "this model's own code keeps none.",
+        }.get(self.source, f"{self.source}.")
