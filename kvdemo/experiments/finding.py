@@ -12,7 +12,7 @@ from kvdemo.experiments.summary import paired
 from kvdemo.facts.results import Comparison, ComparisonResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds, format_speed
 
-__all__ = ["Finding", "Piece", "Pieces", "capital", "label", "tokens_word"]
+__all__ = ["Finding", "Piece", "Pieces", "capital", "factor", "label", "tokens_word"]
 
 Piece = tuple[str, bool]
 Pieces = list[Piece]
@@ -182,6 +182,13 @@ def label(result: ComparisonResult, strategy: str) -> str:
 
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def factor(ratio: float) -> str:
+    """A ratio of times in words: 4.2 is "4.2 times faster", 0.8 is "1.25 times as long"."""
+    if format_ratio(ratio) == "1.00":
+        return "as fast"
+    return f"{format_ratio(ratio)} times faster" if ratio > 1 else f"{format_ratio(1 / ratio)} times as long"
 
 
 def tokens_word(count: int) -> str:

@@ -5,10 +5,9 @@ Pieces as in wording.py: a list of (text, strong).
 
 from __future__ import annotations
 
-from kvdemo.experiments.finding import Pieces
+from kvdemo.experiments.finding import Pieces, factor
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult, SetComparison
-from kvdemo.facts.results import Comparison
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds
 
 __all__ = ["growth_headline", "prefix_headline", "prompt_set_headline"]
@@ -27,11 +26,11 @@ def growth_headline(result: GrowthResult) -> Pieces:
         label = _label(result.strategies, candidate)
         (small, first), (large, last) = measured[0], measured[-1]
         if small is large:
-            words = f"{label}: {_factor(first)} at {format_count(small.total_tokens)} tokens."
+            words = f"{label}: {factor(first.ratio or 1)} at {format_count(small.total_tokens)} tokens."
         else:
             words = (
-                f"{label}: {_factor(first)} at {_size(small.prompt_tokens, small.new_tokens)},"
-                f" {_factor(last)} at {_size(large.prompt_tokens, large.new_tokens)}."
+                f"{label}: {factor(first.ratio or 1)} at {_size(small.prompt_tokens, small.new_tokens)},"
+                f" {factor(last.ratio or 1)} at {_size(large.prompt_tokens, large.new_tokens)}."
             )
         pieces.append((f" {words}" if pieces else words, True))
     if not pieces:
@@ -49,7 +48,7 @@ def prompt_set_headline(result: PromptSetResult) -> Pieces:
         if item.ratio is None:
             continue
         label = _label(result.strategies, item.candidate)
-        pieces.append((f"{' ' if pieces else ''}{label}: {format_ratio(item.ratio)} times as fast", True))
+        pieces.append((f"{' ' if pieces else ''}{label}: {factor(item.ratio)}", True))
         pieces.append((f"{_over_prompts(item)}.", False))
         if item.total_ratio is not None and item.prompts > 1:
             pieces.append((f" The whole set: {format_ratio(item.total_ratio)} times.", False))
@@ -69,9 +68,7 @@ def prefix_headline(result: PrefixResult) -> Pieces:
         return [("No question was answered both ways, so there is nothing to compare.", True)]
     kept, fresh = format_seconds(result.kept_ttft_s.median), format_seconds(result.fresh_ttft_s.median)
     asked = sum(pair.counts for pair in result.pairs)
-    times = (
-        f"{kept} to the first token with the prefix kept, {fresh} without: {format_ratio(result.ratio)} times as fast"
-    )
+    times = f"{kept} to the first token with the prefix kept, {fresh} without: {factor(result.ratio)}"
     pieces: Pieces = [(times, True), (f"{_between(result.low, result.high, asked, 'questions')}.", False)]
     prefix = result.prefix
     pieces.append(
@@ -101,12 +98,6 @@ def prefix_headline(result: PrefixResult) -> Pieces:
 
 def _label(rows: tuple[StrategyRow, ...], key: str) -> str:
     return next((row.label for row in rows if row.key == key), key)
-
-
-def _factor(item: Comparison) -> str:
-    if item.ratio is None or item.ratio >= 1:
-        return f"{format_ratio(item.ratio)} times faster"
-    return f"{format_ratio(1 / item.ratio)} times as long"
 
 
 def _size(prompt_tokens: int, new_tokens: int) -> str:

@@ -6,7 +6,7 @@ parts in their own way. It knows nothing of HTML or Markdown.
 
 from __future__ import annotations
 
-from kvdemo.experiments.finding import Finding, Piece, Pieces, label, tokens_word
+from kvdemo.experiments.finding import Finding, Piece, Pieces, factor, label, tokens_word
 from kvdemo.facts.results import Comparison, ComparisonResult
 from kvdemo.facts.units import format_count, format_ratio
 
@@ -59,9 +59,10 @@ def _other_arms(result: ComparisonResult, known: list[Comparison], best: Compari
     clauses = []
     for item in known:
         if item is not best and item.ratio is not None:
-            low, high = item.low, item.high
-            between = "" if low is None or high is None else f" ({format_ratio(low)} to {format_ratio(high)})"
-            clauses.append(f"{format_ratio(item.ratio)} times as fast with {label(result, item.candidate)}{between}")
+            low, high = (item.low, item.high) if item.ratio >= 1 else (item.high, item.low)
+            turn = 1 if item.ratio >= 1 else -1
+            between = f" ({format_ratio(low**turn)} to {format_ratio(high**turn)})" if low and high else ""
+            clauses.append(f"{factor(item.ratio)} with {label(result, item.candidate)}{between}")
     return [(f" Beside {label(result, best.baseline)}: {', '.join(clauses)}.", False)] if clauses else []
 
 

@@ -69,7 +69,7 @@ def test_first_token_times_ratio_reuse_and_when_it_pays() -> None:
     assert all(pair.verdict.same_output and pair.verdict.expected_equal for pair in result.pairs)
     assert result.pays_after == 2
     assert plain(prefix_headline(result)) == (
-        "49.0 ms to the first token with the prefix kept, 549 ms without: 11.2 times as fast"
+        "49.0 ms to the first token with the prefix kept, 549 ms without: 11.2 times faster"
         " (11.2 to 11.2 over 6 questions). It keeps 500 tokens in 22.0 MiB, processed once in 900 ms."
         " It pays from 2 questions on. Same tokens on every question."
     )

@@ -171,7 +171,7 @@ def test_six_prompts_make_an_interval() -> None:
     _, result, _ = play(PromptSetSpec(rows_of(*"abcdef"), max_new_tokens=5))
     assert result.comparisons[0].coverage == 0.96875
     assert plain(prompt_set_headline(result)).startswith(
-        "Dynamic cache: 4.0 times as fast (4.0 to 4.0 over 6 prompts)."
+        "Dynamic cache: 4.0 times faster (4.0 to 4.0 over 6 prompts)."
     )
 
 

@@ -103,7 +103,7 @@ def test_the_demonstration_prompt_is_named_as_one() -> None:
 def test_two_caches_are_called_by_their_labels_and_the_rest_follow() -> None:
     words = plain(headline(result_of({"none": [4.0] * 6, "dynamic": [1.0] * 6, "fp8": [2.0] * 6})))
     assert words.startswith("1.0 s with dynamic cache, 4.0 s without: 4.0 times faster")
-    assert words.endswith("Beside no cache: 2.0 times as fast with FP8 cache (2.0 to 2.0).")
+    assert words.endswith("Beside no cache: 2.0 times faster with FP8 cache (2.0 to 2.0).")
 
 
 def test_a_fault_is_called_a_fault_and_low_precision_is_not() -> None:
@@ -177,3 +177,9 @@ def test_the_scope_line_names_model_dtype_machine_and_prompt() -> None:
         result, model=replace(MODEL, device="cuda:0"), environment=replace(ENVIRONMENT, accelerator="NVIDIA T4")
     )
     assert "float32, NVIDIA T4, 4 prompt" in scope_line(on_gpu)
+
+
+def test_a_further_arm_that_is_slower_is_said_to_take_longer() -> None:
+    words = plain(headline(result_of({"dynamic": [1.0] * 6, "static": [0.5] * 6, "fp8": [1.25] * 6})))
+    assert words.startswith("500 ms with static cache, 1.0 s with dynamic cache: 2.0 times faster")
+    assert words.endswith("Beside dynamic cache: 1.25 times as long with FP8 cache (1.25 to 1.25).")
