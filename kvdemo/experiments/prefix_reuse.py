@@ -16,10 +16,10 @@ from kvdemo.experiments.course import WARMUP_TOKENS, Step
 from kvdemo.experiments.statistics import median, order_statistic_interval, paired_ratios, spread
 from kvdemo.experiments.summary import Decode, judge
 from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.questions import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Environment, Progress
+from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 
 __all__ = ["PREFIX_CODE", "Prepare", "pays_after", "prefix_reuse", "summarise_prefix"]
 

@@ -14,10 +14,6 @@ from kvdemo.facts.questions import (
     GrowthPoint,
     GrowthResult,
     GrowthSpec,
-    PrefixPair,
-    PrefixResult,
-    PrefixSpec,
-    PreparedPrefix,
     PromptResult,
     PromptRow,
     PromptSetResult,
@@ -25,6 +21,7 @@ from kvdemo.facts.questions import (
 )
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ComparisonResult, Environment
+from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 
 __all__ = ["AnyResult", "any_document", "from_any_document"]
 

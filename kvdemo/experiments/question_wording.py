@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from kvdemo.experiments.finding import Pieces, factor
 from kvdemo.facts.model import StrategyRow
-from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult, SetComparison
+from kvdemo.facts.questions import GrowthResult, PromptSetResult, SetComparison
+from kvdemo.facts.shared_prefix import PrefixResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds
 
 __all__ = ["growth_headline", "prefix_headline", "prompt_set_headline"]

@@ -12,10 +12,10 @@ from kvdemo.experiments.prefix_reuse import PREFIX_CODE, pays_after, prefix_reus
 from kvdemo.experiments.question_documents import any_document, from_any_document
 from kvdemo.experiments.question_wording import prefix_headline
 from kvdemo.experiments.wording import plain
-from kvdemo.facts.questions import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import ArmEvent
+from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, even_times, record
 
 PREFIX = PreparedPrefix(num_tokens=500, cache_bytes=23_040_000, prepare_s=0.9)

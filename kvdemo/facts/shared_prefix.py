@@ -1,0 +1,94 @@
+"""Does a shared prefix pay: the request, one question asked both ways, and the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.model import ModelFacts
+from kvdemo.facts.questions import MAX_PROMPTS
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import MAX_NEW_TOKENS, Message, SamplingParams, checked_int, checked_text
+from kvdemo.facts.results import Environment, Spread, Verdict
+
+__all__ = ["PrefixPair", "PrefixResult", "PrefixSpec", "PreparedPrefix"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixSpec:
+    """A long system prompt with several questions: processed every time, or once and kept."""
+
+    system_prompt: str
+    questions: tuple[str, ...]
+    strategy: str = "dynamic"
+    max_new_tokens: int = 32
+    fixed_length: bool = True
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+    def __post_init__(self) -> None:
+        checked_text("system_prompt", self.system_prompt)
+        if not 1 <= len(self.questions) <= MAX_PROMPTS:
+            raise InvalidRequest("questions", f"there must be between one and {MAX_PROMPTS:,}")
+        for question in self.questions:
+            checked_text("questions", question)
+        checked_text("strategy", self.strategy, max_chars=40)
+        checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+
+    def messages(self, question: str) -> tuple[Message, ...]:
+        return (Message("system", self.system_prompt), Message("user", question))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrefix:
+    """The prefix processed once and kept: its tokens, what the kept cache holds, how long that took."""
+
+    num_tokens: int
+    cache_bytes: int
+    prepare_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPair:
+    """One question both ways; `first` says which ran first ("fresh" or "kept")."""
+
+    question: str
+    fresh: RunRecord
+    kept: RunRecord
+    verdict: Verdict
+    first: str = "fresh"
+
+    @property
+    def counts(self) -> bool:
+        return self.fresh.counts and self.kept.counts
+
+    @property
+    def saved_s(self) -> float | None:
+        """First-token time saved, s; None where one of the two did not get that far."""
+        if not self.counts or self.fresh.ttft_s is None or self.kept.ttft_s is None:
+            return None
+        return self.fresh.ttft_s - self.kept.ttft_s
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixResult:
+    """ratio: median over the questions of first-token time fresh / kept, with its order-statistic interval.
+
+    pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never
+    fresh_ttft_s     first-token times over the questions; kept_ttft_s: with the prefix kept, its copy included
+    stopped_because  questions (all were asked), budget, stopped
+    """
+
+    spec: PrefixSpec
+    model: ModelFacts
+    environment: Environment
+    prefix: PreparedPrefix
+    pairs: tuple[PrefixPair, ...]
+    ratio: float | None
+    low: float | None
+    high: float | None
+    coverage: float | None
+    fresh_ttft_s: Spread | None
+    kept_ttft_s: Spread | None
+    pays_after: int | None
+    warmups: tuple[RunRecord, ...] = ()
+    stopped_because: str = "questions"
