@@ -25,7 +25,7 @@ MERGE_MARKER = re.compile(r"^(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
 LAYER_FIELDS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|num_transformer_layers|\w*(en|de)coder_layers)$")
 POSITIVE_FIELDS = re.compile(
     r"^(num_attention_heads|num_key_value_heads|num_kv_heads|n_heads?|head_dim|hidden_size|n_embd|d_model|dim|vocab_size"
-    r"|intermediate_size|ffn_dim|kv_lora_rank|state_size|sliding_window|attention_chunk_size|max_position_embeddings"
+    r"|intermediate_size|ffn_dim|kv_lora_rank|state_size|max_position_embeddings"
     r"|n_positions|qk_rope_head_dim|v_head_dim|linear_\w+_(heads|dim))$"
 )
 EXPERT_FIELDS = re.compile(r"^(num|n)_\w*experts$")

@@ -32,6 +32,7 @@ def _answering_mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     aten = torch.ops.aten
+    picking = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
     anything = {aten.any.default, aten.any.dim, aten.any.dims}
 
     class AnsweringMode(TorchDispatchMode):  # type: ignore[misc]
@@ -43,6 +44,8 @@ def _answering_mode() -> Any:
                     return _answer(first)
                 if func is aten.nonzero.default:
                     return torch.empty((1, first.ndim), dtype=torch.long, device="meta")
+                if func in picking:
+                    args = (first, _all_of(args[1]), *args[2:])
                 if func is aten.equal.default:
                     return True
                 if func is aten._to_copy.default and str(kwargs.get("device")) == "cpu":
@@ -51,6 +54,16 @@ def _answering_mode() -> Any:
             if func in anything:
                 result._kvdemo_is_any = True
             return result
+
+    def _all_of(indices: Any) -> list[Any]:
+        """Indices by number for indices by mask, as if the mask held everywhere."""
+        found: list[Any] = []
+        for index in indices:
+            if index is not None and index.dtype == torch.bool:
+                found += [torch.empty(index.numel(), dtype=torch.long, device="meta")] * index.ndim
+            else:
+                found.append(index)
+        return found
 
     def _answer(tensor: Any) -> bool | int | float:
         """The value of a tensor with one element: False for "is there any", True for other yes-or-no, else 0."""
