@@ -1,4 +1,4 @@
-"""Two further questions of Compare, how does it grow and on my prompts: requests and results."""
+"""The further questions of Compare: how does it grow, on my prompts, does a shared prefix pay. Requests and results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from kvdemo.facts.requests import (
     checked_text,
 )
 from kvdemo.facts.results import ComparisonResult, Environment
+from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 
 __all__ = [
     "MAX_PROMPTS",
     "GrowthPoint",
     "GrowthResult",
     "GrowthSpec",
+    "PrefixPair",
+    "PrefixResult",
+    "PrefixSpec",
+    "PreparedPrefix",
     "PromptResult",
     "PromptRow",
     "PromptSetResult",

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.model import ModelFacts
-from kvdemo.facts.questions import MAX_PROMPTS
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import MAX_NEW_TOKENS, Message, SamplingParams, checked_int, checked_text
 from kvdemo.facts.results import Environment, Spread, Verdict
 
 __all__ = ["PrefixPair", "PrefixResult", "PrefixSpec", "PreparedPrefix"]
+
+MAX_QUESTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class PrefixSpec:
 
     def __post_init__(self) -> None:
         checked_text("system_prompt", self.system_prompt)
-        if not 1 <= len(self.questions) <= MAX_PROMPTS:
-            raise InvalidRequest("questions", f"there must be between one and {MAX_PROMPTS:,}")
+        if not 1 <= len(self.questions) <= MAX_QUESTIONS:
+            raise InvalidRequest("questions", f"there must be between one and {MAX_QUESTIONS:,}")
         for question in self.questions:
             checked_text("questions", question)
         checked_text("strategy", self.strategy, max_chars=40)
