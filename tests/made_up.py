@@ -6,11 +6,23 @@ import random
 from collections.abc import Sequence
 
 from kvdemo.caches.strategies import rows
+from kvdemo.experiments.prefix_reuse import summarise_prefix
+from kvdemo.experiments.prompt_set import compare_set
 from kvdemo.experiments.summary import summarise
 from kvdemo.facts.model import ModelFacts
+from kvdemo.facts.questions import (
+    GrowthPoint,
+    GrowthResult,
+    GrowthSpec,
+    PromptResult,
+    PromptRow,
+    PromptSetResult,
+    PromptSetSpec,
+)
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult, Environment
+from kvdemo.facts.results import ComparisonResult, Environment, Verdict
+from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 
 MODEL = ModelFacts(
     name="SmolLM2-135M-Instruct",
@@ -98,6 +110,7 @@ def result_of(
     prompt: str = "The red cat was",
     model: ModelFacts = MODEL,
     noise: float = 0.06,
+    prompt_tokens: int = 4,
 ) -> ComparisonResult:
     """A comparison with noisy steps, seeded, a warm-up per arm and rotating order."""
     noisy = random.Random(0)
@@ -108,7 +121,57 @@ def result_of(
             drift = 1 + noisy.gauss(0, noise / 3)
             times = [first * drift]
             for position in range(1, new_tokens):
-                times.append(times[-1] + (step + slope * position) * drift * (1 + abs(noisy.gauss(0, noise))))
-            runs.append(run_of(strategy, times, round_number=number, order=order, warmup=number == 0, queue_s=0.001))
+                times.append(
+                    times[-1] + (step + slope * (position + prompt_tokens)) * drift * (1 + abs(noisy.gauss(0, noise)))
+                )
+            runs.append(
+                run_of(
+                    strategy,
+                    times,
+                    round_number=number,
+                    order=order,
+                    prompt_tokens=prompt_tokens,
+                    warmup=number == 0,
+                    queue_s=0.001,
+                )
+            )
     spec = CompareSpec(prompt=prompt, strategies=tuple(strategies), max_new_tokens=new_tokens, rounds=max(1, rounds))
     return summarise(spec, runs, model=model, environment=ENVIRONMENT, strategies={row.key: row for row in rows(None)})
+
+
+def growth_of(prompts: Sequence[int] = (16, 128), answers: Sequence[int] = (16, 32, 64)) -> GrowthResult:
+    """Growth over a small grid, six rounds at each point."""
+    spec = GrowthSpec(prompt="words", prompt_tokens=tuple(prompts), new_tokens=tuple(answers), rounds=6)
+    points = tuple(
+        GrowthPoint(prompt, answer, result_of(new_tokens=answer, prompt_tokens=prompt))
+        for prompt in prompts
+        for answer in answers
+    )
+    return GrowthResult(spec, MODEL, ENVIRONMENT, points, strategies=points[0].result.strategies)
+
+
+def prompt_set_of(ids: Sequence[str] = ("question-1", "summary-2", "worst <b>")) -> PromptSetResult:
+    """A set in which every further prompt is longer than the one before."""
+    rows = tuple(PromptRow("words", name) for name in ids)
+    prompts = tuple(
+        PromptResult(row, result_of(new_tokens=30 + 10 * at, prompt_tokens=20 + 150 * at, rounds=6))
+        for at, row in enumerate(rows)
+    )
+    spec = PromptSetSpec(rows, rounds=6, longest_tokens=600)
+    comparisons = compare_set(spec.strategies, prompts)
+    return PromptSetResult(spec, MODEL, ENVIRONMENT, prompts, comparisons, strategies=prompts[0].result.strategies)
+
+
+def prefix_of(questions: int = 8) -> PrefixResult:
+    """A prefix of 500 tokens: 1.6 s to the first token afresh, 0.11 s with it kept."""
+    pairs = tuple(
+        PrefixPair(
+            f"question {at}",
+            run_of("dynamic", (1.6 + 0.01 * at, 1.7), prompt_tokens=520),
+            run_of("dynamic", (0.11 + 0.002 * at, 0.2), prompt_tokens=520, reused_tokens=500),
+            Verdict(True, None, True),
+        )
+        for at in range(questions)
+    )
+    spec = PrefixSpec("You are careful.", tuple(pair.question for pair in pairs))
+    return summarise_prefix(spec, PreparedPrefix(500, 500 * 46_080, 1.5), pairs, model=MODEL, environment=ENVIRONMENT)

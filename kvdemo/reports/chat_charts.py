@@ -22,16 +22,16 @@ PLOT_PX = 180
 
 
 def answer_steps_chart(record: RunRecord) -> go.Figure:
-    """What did each token of this answer cost? Time of each step, ms, by position, with the fitted line."""
+    """What did each token cost? Time of each step, ms, by position, with the fitted line."""
     meaning, steps = meaning_of(record.strategy), record.step_s
     line = fit_line(range(1, len(steps) + 1), steps) or (Line(steps[0], 0.0) if steps else None)
     ends = fitted_ms(line, len(steps)) if line else (0.0, 0.0)
     steps_ms = [step * 1000 for step in steps]
     usual_ms = sorted(steps_ms)[int(0.98 * (len(steps) - 1))] if steps else 1.0
-    top_ms = 1.35 * max(usual_ms, *ends)
+    top_ms = 1.4 * max(usual_ms, *ends)
     above = sum(step > top_ms for step in steps_ms)
     figure = blank(
-        "What did each token of this answer cost?",
+        "What did each token cost?",
         height=66 + PLOT_PX + 48,
         x={"title_text": "position in the answer, tokens", "range": [0, 1.02 * max(1, len(steps))]},
         y={"range": [0, top_ms], "nticks": 4},
@@ -42,7 +42,7 @@ def answer_steps_chart(record: RunRecord) -> go.Figure:
     dots(figure, meaning, [(range(1, len(steps) + 1), steps_ms)])
     strong_line(figure, meaning, (1, len(steps)), ends, slope_words(line), name="steps")
     spot = Spot(1, max(usual_ms, *ends), (0, 3), anchor="right", stand="bottom", refs=("paper", "y"))
-    line_label(figure, meaning, slope_words(line), spot)
+    line_label(figure, meaning, f"this answer<br>{slope_words(line)}", spot)
     return figure
 
 
@@ -57,7 +57,7 @@ def first_token_chart(turns: Sequence[RunRecord], without_reuse_s: Sequence[floa
     measured = [(at, time) for at, time in enumerate(without_reuse_s, start=1) if time is not None]
     labels = [(kept, f"cache kept: {format_seconds(known[-1][1])} at turn {known[-1][0]}")] if known else []
     if measured:
-        labels.append((fresh, f"read again, measured: {format_seconds(measured[-1][1])} at turn {measured[-1][0]}"))
+        labels.append((fresh, f"read again, measured: {format_seconds(measured[-1][1])}"))
     top = 66 + banner_px([text for _, text in labels])
     figure = blank(
         "How soon did each answer begin?",

@@ -128,6 +128,8 @@ def slope_words(line: Line) -> str:
     """What the first step takes and what each token of context adds; never "flat"."""
     start_ms, added_ms = (line.intercept + line.slope) * 1000, line.slope * 1000
     start = f"{start_ms:.0f} ms" if 10 <= start_ms < 1000 else format_seconds(start_ms / 1000)
+    if not line.slope:
+        return start  # a single step has none
     added = f"{abs(added_ms):.2g}" if abs(added_ms) >= 0.001 else f"{abs(added_ms):.4f}"
     return f"{start}, {'−' if added_ms < 0 else '+'} {added} ms per token of context"
 
