@@ -1,119 +1,98 @@
 """The one door that the page, the command line and the tests use.
 
-It owns the model, its turnstile and the kept caches, and checks the operator's limits, all of them here. It knows no page:
-requests come in as facts, events and results go out as facts.
+It knows no page: requests come in as facts, events and results go out as facts. What guards the model is in engine.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from kvdemo.caches import strategies as table
-from kvdemo.caches.prefix import KeptCaches
-from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
+from kvdemo.engine import Engine, LoadModel, load_named
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
+from kvdemo.experiments.growth import growth
+from kvdemo.experiments.prefix_reuse import prefix_reuse
+from kvdemo.experiments.prompt_set import prompt_set
 from kvdemo.facts.decision import CacheDecision, InspectSpec
-from kvdemo.facts.events import Finished, GenerationEvent
-from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus, Ready, StrategyRow
-from kvdemo.facts.plans import Architecture, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
-from kvdemo.facts.requests import (
-    CompareSpec,
-    GenerationRequest,
-    MeasureSpec,
-    Message,
-    Prompt,
-    SamplingParams,
+from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
+from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan, MemoryRequest
+from kvdemo.facts.questions import (
+    GrowthPoint,
+    GrowthResult,
+    GrowthSpec,
+    PrefixPair,
+    PrefixResult,
+    PrefixSpec,
+    PromptResult,
+    PromptSetResult,
+    PromptSetSpec,
 )
+from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, Prompt, SamplingParams
 from kvdemo.facts.results import ComparisonResult
-from kvdemo.generation.device import free_bytes
 from kvdemo.generation.environment import environment
 from kvdemo.generation.inspect import decide
+from kvdemo.generation.logits import largest_gap
 from kvdemo.generation.prompt import encode_prompt
-from kvdemo.generation.stream import stream
-from kvdemo.generation.turnstile import Turnstile
+from kvdemo.measuring import measure
 from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config, read_generation_config
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
-from kvdemo.models.thread import ModelThread
 from kvdemo.planner import architecture, catalog, plan
 from kvdemo.settings import Settings
+from kvdemo.sharing import SharedPrefix, text_of_length
 
-__all__ = ["Backend", "LoadModel"]
-
-LoadModel = Callable[[Settings, ModelThread, Callable[[str, str], None]], LoadedModel]
-"""Runs in the model's thread; tells the model's name and each step in words."""
+__all__ = ["Backend"]
 
 PREFILL_CHUNK = 512
-SWEEP_S = 20.0
-
-
-def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str, str], None]) -> LoadedModel:
-    """Load the model that the settings name."""
-    source = resolve(settings.model, settings.home, mode=settings.mode)
-    return load(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
 
 
 class Backend:
-    """Build it, `start` it, ask; `close` it at the end. `load` is what tests replace."""
+    """Build it, `start` it, ask; `close` it at the end. `load_model` is what tests replace."""
 
     def __init__(self, settings: Settings, *, load_model: LoadModel = load_named) -> None:
         self.settings = settings
-        self._load_model = load_model
-        self._thread = ModelThread()
-        self._turnstile = Turnstile(settings.limits.waiting)
-        self._kept = KeptCaches(self._kept_budget_bytes, settings.limits.idle_s)
-        self._status: ModelStatus = Loading("the model", "starting")
-        self._loaded: LoadedModel | None = None
-        self._settled = threading.Event()
-        self._closed = threading.Event()
-        self._stops: dict[str, set[threading.Event]] = {}
-        self._stops_lock = threading.Lock()
+        self._engine = Engine(settings, load_model)
         self._architecture: Architecture | None = None
-        self._architecture_lock = threading.Lock()
+        self._tracing = threading.Lock()
 
-    # --- the model -----------------------------------------------------------------------------------------------
+    # --- the model ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to load the model, in the model's thread."""
-        self._thread.submit(self._load)
-        threading.Thread(target=self._sweep, name="kvdemo-sweep", daemon=True).start()
+        """Begin to load the model."""
+        self._engine.start()
 
     def close(self) -> None:
         """End every run and the model's thread."""
-        self._closed.set()
-        with self._stops_lock:
-            for stop in (stop for stops in self._stops.values() for stop in stops):
-                stop.set()
-        self._thread.close()
+        self._engine.close()
 
     def status(self) -> ModelStatus:
-        return self._status
+        return self._engine.status
 
     def wait_until_settled(self, timeout_s: float | None = None) -> ModelStatus:
         """Wait until the model is loaded or has failed to load."""
-        self._settled.wait(timeout_s)
-        return self._status
+        return self._engine.wait_until_settled(timeout_s)
 
     def describe(self) -> ModelFacts:
         """The loaded model; ModelNotReady while there is none."""
-        return self._ready().facts
+        return self._engine.ready().facts
 
     def strategies(self) -> tuple[StrategyRow, ...]:
         """The strategies table; with the reasons that hold here once the model is loaded."""
-        return table.rows(self._loaded.model if self._loaded is not None else None)
+        loaded = self._engine.loaded
+        return table.rows(loaded.model if loaded is not None else None)
 
     def count_tokens(self, prompt: Prompt) -> int:
         """How many tokens does the model see for this prompt?"""
-        return len(encode_prompt(self._ready(), prompt).token_ids)
+        return len(encode_prompt(self._engine.ready(), prompt).token_ids)
 
-    # --- runs ----------------------------------------------------------------------------------------------------
+    # --- chat --------------------------------------------------------------------------------------------------------
 
     def chat(
         self,
@@ -135,57 +114,93 @@ class Backend:
             stop_strings=stop_strings,
             prefill_chunk=PREFILL_CHUNK,
         )
-        return self._run(request, owner, self._kept if keep and owner else None)
+        return self._engine.run(request, owner, kept=self._engine.kept if keep and owner else None)
 
-    def compare(self, spec: CompareSpec, *, owner: str = "") -> Iterator[Step | ComparisonResult]:
-        """The same prompt with every strategy of the spec, in rounds; the last thing yielded is the result."""
-        loaded = self._ready()
-        self._check_new_tokens(spec.max_new_tokens)
-        prompt_tokens = len(encode_prompt(loaded, spec.prompt_of_run()).token_ids)
-        rows = {row.key: row for row in self.strategies()}
-        with self._stoppable(owner) as stop:
-            yield from compare(
-                spec,
-                lambda request: self._run(request, owner, None, stop),
-                model=loaded.facts,
-                environment=environment(),
-                strategies=rows,
-                prompt_tokens=prompt_tokens,
-                cache_slots=lambda prompt, new: prompt + new - 1,
-                decode=lambda ids: str(loaded.tokenizer.decode(ids, skip_special_tokens=True)),
-                stop=stop.is_set,
-                limit_s=self.settings.limits.compare_budget_s,
-            )
+    def kept_bytes(self, owner: str) -> int:
+        """Storage bytes of the cache kept for this owner."""
+        return self._engine.kept.storage_bytes(owner)
+
+    def forget(self, owner: str) -> None:
+        """Free the cache kept for this owner, who stays."""
+        self._engine.kept.release(owner)
 
     def stop(self, owner: str) -> None:
         """End what this owner is running or waiting for, within one token."""
-        with self._stops_lock:
-            for stop in self._stops.get(owner, ()):
-                stop.set()
+        self._engine.stop(owner)
 
     def release(self, owner: str) -> None:
         """A visitor has left: end his runs and free what he holds."""
-        self.stop(owner)
-        self._kept.release(owner)
+        self._engine.release(owner)
+
+    # --- questions answered by several runs --------------------------------------------------------------------------
+
+    def compare(self, spec: CompareSpec, *, owner: str = "") -> Iterator[Step | ComparisonResult]:
+        """The same prompt with every strategy of the spec, in rounds; the last thing yielded is the result."""
+        loaded = self._engine.ready()
+        prompt = spec.prompt_of_run()
+        self._engine.check(GenerationRequest(prompt, spec.max_new_tokens))
+        ids = encode_prompt(loaded, prompt).token_ids
+        with self._engine.stoppable(owner) as stop:
+            yield from compare(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                prompt_tokens=len(ids),
+                gap=lambda one, other, made: largest_gap(loaded, self._engine.turnstile, ids, made, one, other),
+                decode=_decoder(loaded),
+                **self._common(stop),
+            )
+
+    def growth(self, spec: GrowthSpec, *, owner: str = "") -> Iterator[Step | GrowthPoint | GrowthResult]:
+        """The comparison at several lengths of prompt and answer."""
+        loaded = self._engine.ready()
+        with self._engine.stoppable(owner) as stop:
+            yield from growth(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                prompt_of=lambda length: text_of_length(loaded, spec.prompt, length),
+                **self._common(stop),
+            )
+
+    def prompt_set(self, spec: PromptSetSpec, *, owner: str = "") -> Iterator[Step | PromptResult | PromptSetResult]:
+        """The comparison on each of many prompts."""
+        loaded = self._engine.ready()
+        with self._engine.stoppable(owner) as stop:
+            yield from prompt_set(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                count_tokens=lambda one: len(encode_prompt(loaded, one.prompt_of_run()).token_ids),
+                **self._common(stop),
+            )
+
+    def prefix_reuse(self, spec: PrefixSpec, *, owner: str = "") -> Iterator[Step | PrefixPair | PrefixResult]:
+        """A long system prompt with several questions: processed every time, or once and kept."""
+        loaded = self._engine.ready()
+        with self._engine.stoppable(owner) as stop:
+            shared = SharedPrefix(self._engine, owner, stop)
+            common = self._common(stop)
+            del common["cache_slots"]
+            yield from prefix_reuse(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                shared.run,
+                shared.prepare,
+                decode=_decoder(loaded),
+                **common,
+            )
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         """Which cache will generate use for this call and these files, and who decided? No weights are needed."""
         call = _json_object("generate_kwargs", spec.generate_kwargs)
+        given = spec.generation_config
+        generation_config = _json_object("generation_config", given) if given else None
         if spec.config is not None:
             config = architecture.parse_config(spec.config)
-            generation_config = (
-                _json_object("generation_config", spec.generation_config) if spec.generation_config else None
-            )
         else:
             source = resolve(self.settings.model, self.settings.home, mode=self.settings.mode)
             config = read_config(source, self.settings)
-            if spec.generation_config is None:
+            if given is None:
                 generation_config = read_generation_config(source, self.settings)
-            else:
-                generation_config = (
-                    _json_object("generation_config", spec.generation_config) if spec.generation_config else None
-                )
-        with self._architecture_lock:
+        with self._tracing:
             return decide(
                 architecture.on_meta(config),
                 config=config,
@@ -195,14 +210,14 @@ class Backend:
                 keeps_cache=architecture.keeps_cache,
             )
 
-    # --- memory --------------------------------------------------------------------------------------------------
+    # --- memory ------------------------------------------------------------------------------------------------------
 
     def catalogue(self) -> list[str]:
         """The known models that a plan can be asked for by name."""
         return catalog.names()
 
     def architecture_named(self, model: str | None = None, config: str = "") -> Architecture:
-        """The same without any weights: `model` may also be a hub id, a folder or a .gguf file, None the default model."""
+        """A geometry without any weights: `model` is a known one, a hub id, a folder or a .gguf file, None the default."""
         if config.strip() or model in self.catalogue():
             return self.architecture(model, config)
         source = resolve(model or self.settings.model, self.settings.home, mode=self.settings.mode)
@@ -215,8 +230,8 @@ class Backend:
             return architecture.from_config(architecture.parse_config(config))
         if model is not None:
             return catalog.architecture(model)
-        loaded = self._ready()
-        with self._architecture_lock:
+        loaded = self._engine.ready()
+        with self._tracing:
             if self._architecture is None:
                 found = architecture.from_loaded(loaded.model)
                 self._architecture = dataclasses.replace(found, name=loaded.facts.name)
@@ -236,115 +251,22 @@ class Backend:
 
     def measure_memory(self, spec: MeasureSpec, *, owner: str = "") -> Iterator[MeasuredPoint]:
         """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction."""
-        loaded, geometry = self._ready(), self.architecture()
-        bytes_each = loaded.model.dtype.itemsize
-        with self._stoppable(owner) as stop:
-            for key in spec.strategies:
-                strategy = table.available_strategy(key, loaded.model, "strategies")
-                for length in spec.lengths:
-                    # A prompt of `length` tokens and one new one: the cache holds exactly `length` positions.
-                    ids = tuple(1 + at % (loaded.facts.vocab_size - 1) for at in range(length))
-                    record = None
-                    for event in self._run(GenerationRequest(ids, 1, key, fixed_length=True), owner, None, stop):
-                        if isinstance(event, Finished):
-                            record = event.record
-                    if record is None or record.status != "ok":
-                        return
-                    kind = "static" if strategy.fixed_size else "dynamic"
-                    yield MeasuredPoint(
-                        strategy=key,
-                        seq_len=length,
-                        layers=tuple(
-                            MeasuredLayer(
-                                index=layer.index,
-                                kind=footprint.kind,
-                                held_bytes=layer.held_bytes,
-                                storage_bytes=layer.storage_bytes,
-                                predicted_bytes=plan.predict_layer(footprint, kind, length, 1, bytes_each),
-                            )
-                            for layer, footprint in zip(record.cache_layers, geometry.layers, strict=True)
-                        ),
-                        process_bytes=record.peak_bytes,
-                        process_kind=record.peak_kind or "resident",
-                    )
+        return measure(self._engine, spec, self.architecture(), owner)
 
-    # --- what they share -----------------------------------------------------------------------------------------
+    def _common(self, stop: threading.Event) -> dict[str, Any]:
+        """What every experiment is told."""
+        return {
+            "model": self.describe(),
+            "environment": environment(),
+            "strategies": {row.key: row for row in self.strategies()},
+            "cache_slots": lambda prompt, new: prompt + new - 1,
+            "stop": stop.is_set,
+            "limit_s": self.settings.limits.compare_budget_s,
+        }
 
-    def _run(
-        self, request: GenerationRequest, owner: str, kept: KeptCaches | None, stop: threading.Event | None = None
-    ) -> Iterator[GenerationEvent]:
-        loaded = self._ready()
-        self._check_new_tokens(request.max_new_tokens)
-        limits = self.settings.limits
-        if isinstance(request.prompt, str) and len(request.prompt) > limits.prompt_chars:
-            raise InvalidRequest(
-                "prompt", f"is {len(request.prompt):,} characters long; the limit here is {limits.prompt_chars:,}"
-            )
-        if request.strategy == "none":
-            request = dataclasses.replace(request, prefill_chunk=None)
-        if request.timeout_s is None:
-            request = dataclasses.replace(request, timeout_s=limits.run_s)
-        with contextlib.nullcontext(stop) if stop is not None else self._stoppable(owner) as flag:
-            yield from stream(loaded, request, turnstile=self._turnstile, kept=kept, owner=owner, stop=flag)
 
-    @contextlib.contextmanager
-    def _stoppable(self, owner: str) -> Iterator[threading.Event]:
-        """A flag that `stop(owner)` sets while the block runs."""
-        flag = threading.Event()
-        with self._stops_lock:
-            self._stops.setdefault(owner, set()).add(flag)
-        try:
-            yield flag
-        finally:
-            with self._stops_lock:
-                self._stops[owner].discard(flag)
-                if not self._stops[owner]:
-                    del self._stops[owner]
-
-    def _check_new_tokens(self, max_new_tokens: int) -> None:
-        limit = self.settings.limits.new_tokens
-        if max_new_tokens > limit:
-            raise InvalidRequest("max_new_tokens", f"{max_new_tokens:,} is more than the limit here, {limit:,}")
-
-    def _ready(self) -> LoadedModel:
-        if self._loaded is not None:
-            return self._loaded
-        status = self._status
-        if isinstance(status, Failed):
-            raise ModelUnavailable(status.reason)
-        step = status.step if isinstance(status, Loading) else "starting"
-        raise ModelNotReady(f"The model is still loading ({step}). Try again in a moment.")
-
-    def _load(self) -> None:
-        name = "the model"
-
-        def progress(known_name: str, step: str) -> None:
-            nonlocal name
-            name = known_name
-            self._status = Loading(name, step)
-
-        try:
-            self._loaded = self._load_model(self.settings, self._thread, progress)
-        except KvdemoError as error:
-            self._status = Failed(name, str(error))
-        except Exception as error:  # whatever a library raises, the page stays up and says it
-            self._status = Failed(
-                name, f"The model could not be loaded: {type(error).__name__}. The log has the details."
-            )
-            raise
-        else:
-            self._status = Ready(self._loaded.facts)
-        finally:
-            self._settled.set()
-
-    def _kept_budget_bytes(self) -> int:
-        """A share of what would be free without the kept caches."""
-        device = self._loaded.model.device.type if self._loaded is not None else "cpu"
-        return int((free_bytes(device)) * self.settings.limits.kept_cache_share)
-
-    def _sweep(self) -> None:
-        while not self._closed.wait(SWEEP_S):
-            self._kept.sweep()
+def _decoder(loaded: LoadedModel) -> Any:
+    return lambda ids: str(loaded.tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
 def _json_object(field: str, text: str) -> dict[str, Any]:

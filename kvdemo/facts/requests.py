@@ -149,7 +149,7 @@ class GenerationRequest:
             checked_text("prompt", self.prompt)
         elif not self.prompt:
             raise InvalidRequest("messages", "there is no message")
-        elif sum(len(part.content) for part in self.prompt if isinstance(part, Message)) > MAX_PROMPT_CHARS:
+        elif self.prompt_chars > MAX_PROMPT_CHARS:
             raise InvalidRequest("messages", f"are longer than {MAX_PROMPT_CHARS:,} characters together")
         checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         checked_text("strategy", self.strategy, max_chars=40)
@@ -163,6 +163,13 @@ class GenerationRequest:
             checked_int("cache_slots", self.cache_slots, 1, 100_000_000)
         if self.timeout_s is not None:
             checked_number("timeout_s", self.timeout_s, 0, 86_400)
+
+    @property
+    def prompt_chars(self) -> int:
+        """Characters of the prompt, all messages together; token ids have none."""
+        if isinstance(self.prompt, str):
+            return len(self.prompt)
+        return sum(len(part.content) for part in self.prompt if isinstance(part, Message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""The model with everything that guards it: its thread, its turnstile, the operator's limits, stops, kept caches.
+
+It runs requests; what they are for it does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from kvdemo.caches.prefix import KeptCaches
+from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
+from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.device import free_bytes
+from kvdemo.generation.stream import stream
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.loaded import LoadedModel
+from kvdemo.models.loader import load
+from kvdemo.models.source import resolve
+from kvdemo.models.thread import ModelThread
+from kvdemo.settings import Settings
+
+__all__ = ["Engine", "LoadModel", "load_named"]
+
+LoadModel = Callable[[Settings, ModelThread, Callable[[str, str], None]], LoadedModel]
+"""Runs in the model's thread; tells the model's name and each step in words."""
+
+SWEEP_S = 20.0
+
+log = logging.getLogger(__name__)
+
+
+def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str, str], None]) -> LoadedModel:
+    """Load the model that the settings name."""
+    source = resolve(settings.model, settings.home, mode=settings.mode)
+    return load(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
+
+
+class Engine:
+    """Load with `start`, ask for the model with `ready`, run requests with `run`, end with `close`."""
+
+    def __init__(self, settings: Settings, load_model: LoadModel) -> None:
+        self.settings = settings
+        self.kept = KeptCaches(self._kept_budget_bytes, settings.limits.idle_s)
+        self.turnstile = Turnstile(settings.limits.waiting)
+        self.status: ModelStatus = Loading("the model", "starting")
+        self.loaded: LoadedModel | None = None
+        self._load_model = load_model
+        self._thread = ModelThread()
+        self._settled = threading.Event()
+        self._closed = threading.Event()
+        self._stops: dict[str, set[threading.Event]] = {}
+        self._stops_lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to load the model, in the model's thread."""
+        self._thread.submit(self._load)
+        threading.Thread(target=self._sweep, name="kvdemo-sweep", daemon=True).start()
+
+    def close(self) -> None:
+        """End every run and the model's thread."""
+        self._closed.set()
+        with self._stops_lock:
+            for stop in (stop for stops in self._stops.values() for stop in stops):
+                stop.set()
+        self._thread.close()
+
+    def wait_until_settled(self, timeout_s: float | None = None) -> ModelStatus:
+        """Wait until the model is loaded or has failed to load."""
+        self._settled.wait(timeout_s)
+        return self.status
+
+    def ready(self) -> LoadedModel:
+        """The loaded model; ModelNotReady while it loads, ModelUnavailable when that failed."""
+        if self.loaded is not None:
+            return self.loaded
+        status = self.status
+        if isinstance(status, Failed):
+            raise ModelUnavailable(status.reason)
+        step = status.step if isinstance(status, Loading) else "starting"
+        raise ModelNotReady(f"The model is still loading ({step}). Try again in a moment.")
+
+    def run(
+        self,
+        request: GenerationRequest,
+        owner: str,
+        *,
+        kept: KeptCaches | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[GenerationEvent]:
+        """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already."""
+        loaded = self.ready()
+        self.check(request)
+        if request.strategy == "none":
+            request = dataclasses.replace(request, prefill_chunk=None)
+        if request.timeout_s is None:
+            request = dataclasses.replace(request, timeout_s=self.settings.limits.run_s)
+        with contextlib.nullcontext(stop) if stop is not None else self.stoppable(owner) as flag:
+            yield from stream(loaded, request, turnstile=self.turnstile, kept=kept, owner=owner, stop=flag)
+
+    def check(self, request: GenerationRequest) -> None:
+        """InvalidRequest when the operator's limits do not allow this."""
+        limits = self.settings.limits
+        if request.max_new_tokens > limits.new_tokens:
+            raise InvalidRequest(
+                "max_new_tokens", f"{request.max_new_tokens:,} is more than the limit here, {limits.new_tokens:,}"
+            )
+        if request.prompt_chars > limits.prompt_chars:
+            raise InvalidRequest(
+                "prompt", f"is {request.prompt_chars:,} characters long; the limit here is {limits.prompt_chars:,}"
+            )
+
+    @contextlib.contextmanager
+    def stoppable(self, owner: str) -> Iterator[threading.Event]:
+        """A flag that `stop(owner)` sets while the block runs."""
+        flag = threading.Event()
+        with self._stops_lock:
+            self._stops.setdefault(owner, set()).add(flag)
+        try:
+            yield flag
+        finally:
+            with self._stops_lock:
+                self._stops[owner].discard(flag)
+                if not self._stops[owner]:
+                    del self._stops[owner]
+
+    def stop(self, owner: str) -> None:
+        """End what this owner is running or waiting for, within one token."""
+        with self._stops_lock:
+            for stop in self._stops.get(owner, ()):
+                stop.set()
+
+    def release(self, owner: str) -> None:
+        """An owner has left: end his runs and free what he holds."""
+        self.stop(owner)
+        self.kept.release(owner)
+
+    def _load(self) -> None:
+        name = "the model"
+
+        def progress(known_name: str, step: str) -> None:
+            nonlocal name
+            name = known_name
+            self.status = Loading(name, step)
+
+        try:
+            self.loaded = self._load_model(self.settings, self._thread, progress)
+        except KvdemoError as error:
+            self.status = Failed(name, str(error))
+        except Exception as error:  # whatever a library raises, the page stays up and says it
+            log.exception("loading failed")
+            self.status = Failed(
+                name, f"The model could not be loaded: {type(error).__name__}. The log has the details."
+            )
+        else:
+            self.status = Ready(self.loaded.facts)
+        finally:
+            self._settled.set()
+
+    def _kept_budget_bytes(self) -> int:
+        """A share of what would be free if nothing were kept."""
+        device = self.loaded.model.device.type if self.loaded is not None else "cpu"
+        return int(free_bytes(device) * self.settings.limits.kept_cache_share)
+
+    def _sweep(self) -> None:
+        while not self._closed.wait(SWEEP_S):
+            self.kept.sweep()

@@ -1,0 +1,59 @@
+"""How far apart are two strategies before their tokens differ? An untimed pass over tokens that both made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvdemo.caches.strategies import slots_for, strategy_of
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.loaded import LoadedModel
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["largest_gap"]
+
+
+def largest_gap(
+    loaded: LoadedModel,
+    turnstile: Turnstile,
+    prompt_ids: tuple[int, ...],
+    made: tuple[int, ...],
+    baseline: str,
+    candidate: str,
+) -> float | None:
+    """The largest difference between the two strategies' logits over the steps that chose `made`, and the one after it.
+
+    Both are given the same tokens, whatever they would have chosen. It stands in line like any run.
+    """
+    ticket = turnstile.join()
+    try:
+        while not ticket.wait(1.0):
+            pass
+        return loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate)).result()
+    finally:
+        ticket.leave()
+
+
+def _gap(
+    loaded: LoadedModel, prompt_ids: tuple[int, ...], made: tuple[int, ...], baseline: str, candidate: str
+) -> float:
+    import torch
+
+    with torch.inference_mode():
+        one, other = (_logits(loaded, prompt_ids, made, key) for key in (baseline, candidate))
+        return float((one - other).abs().max())
+
+
+def _logits(loaded: LoadedModel, prompt_ids: tuple[int, ...], made: tuple[int, ...], key: str) -> torch.Tensor:
+    """Logits [len(made) + 1, vocab] in float32, step by step with the strategy's own cache; in one pass without."""
+    import torch
+
+    model, strategy = loaded.model, strategy_of(key)
+    ids = torch.tensor([[*prompt_ids, *made]], device=model.device)
+    cache = strategy.make(model.config, slots_for(strategy, ids.shape[1]))
+    first = len(prompt_ids)
+    if cache is None:
+        return model(ids, use_cache=False).logits[0, first - 1 :].float()
+    given = [ids[:, :first], *ids[:, first:].split(1, dim=1)]
+    return torch.cat([model(part, cache=cache, use_cache=True).logits[0, -1:] for part in given]).float()

@@ -1,0 +1,69 @@
+"""Caches of the loaded model, really filled and weighed layer by layer, beside what the planner predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvdemo.caches import strategies as table
+from kvdemo.engine import Engine
+from kvdemo.facts.events import Finished
+from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint
+from kvdemo.facts.records import LayerBytes
+from kvdemo.facts.requests import GenerationRequest, MeasureSpec
+from kvdemo.planner import plan
+
+__all__ = ["measure"]
+
+
+def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str) -> Iterator[MeasuredPoint]:
+    """One point per strategy and length, one request each; ends early when it is stopped."""
+    loaded = engine.ready()
+    bytes_each = loaded.model.dtype.itemsize
+    with engine.stoppable(owner) as stop:
+        for key in spec.strategies:
+            strategy = table.available_strategy(key, loaded.model, "strategies")
+            for length in spec.lengths:
+                # A prompt of `length` tokens and one new one: the cache holds exactly `length` positions.
+                ids = tuple(1 + at % (loaded.facts.vocab_size - 1) for at in range(length))
+                record = None
+                for event in engine.run(GenerationRequest(ids, 1, key, fixed_length=True), owner, stop=stop):
+                    if isinstance(event, Finished):
+                        record = event.record
+                if record is None or record.status != "ok":
+                    return
+                layers = zip(record.cache_layers, geometry.layers, strict=True) if record.cache_layers else ()
+                kind = "static" if strategy.fixed_size else "dynamic"
+                yield MeasuredPoint(
+                    strategy=key,
+                    seq_len=length,
+                    layers=tuple(
+                        _measured(
+                            layer, footprint, plan.predict_layer(footprint, kind, length, 1, bytes_each), strategy.exact
+                        )
+                        for layer, footprint in layers
+                    ),
+                    process_bytes=record.peak_bytes,
+                    process_kind=record.peak_kind or "resident",
+                )
+
+
+def _measured(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, exact: bool) -> MeasuredLayer:
+    return MeasuredLayer(
+        index=layer.index,
+        kind=footprint.kind,
+        held_bytes=layer.held_bytes,
+        storage_bytes=layer.storage_bytes,
+        predicted_bytes=predicted_bytes,
+        cause=_cause(layer, footprint, predicted_bytes, exact),
+    )
+
+
+def _cause(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, exact: bool) -> str:
+    """Why does what is held or allocated differ from the prediction? "" where it does not."""
+    if layer.held_bytes != predicted_bytes:
+        if not exact:
+            return "a quantised cache keeps fewer bits, and scales and a residual beside them"
+        return "not explained: please report it"
+    if layer.storage_bytes > layer.held_bytes and footprint.window is not None:
+        return "the window is a view: the whole prompt's storage stays until the next step"
+    return ""

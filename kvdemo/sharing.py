@@ -1,0 +1,76 @@
+"""A prefix processed once and copied for every question, and prompts of a given length: what two experiments need."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+from kvdemo.caches.prefix import KeptCaches, common_prefix
+from kvdemo.engine import Engine
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.questions import PrefixSpec, PreparedPrefix
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.prompt import encode_prompt
+from kvdemo.models.loaded import LoadedModel
+
+__all__ = ["SharedPrefix", "text_of_length"]
+
+_PREFIX, _QUESTION = "prefix", "question"
+
+
+class SharedPrefix:
+    """A store of its own, so that no visitor's kept cache has a part in the measurement."""
+
+    def __init__(self, engine: Engine, owner: str, stop: threading.Event) -> None:
+        self._engine, self._owner, self._stop = engine, owner, stop
+        self._store = KeptCaches(lambda: 2**62, idle_s=86_400)
+
+    def prepare(self, spec: PrefixSpec) -> PreparedPrefix:
+        """Process what every question's prompt begins with, once, and keep it."""
+        loaded = self._engine.ready()
+        one, other = (encode_prompt(loaded, spec.messages(text)).token_ids for text in ("a", "b"))
+        prefix = one[: common_prefix(one, other)]
+        if not prefix:
+            raise InvalidRequest(
+                "system_prompt", "the chat template puts nothing before the question that could be kept"
+            )
+        begin_s = time.perf_counter()
+        # One new token: the cache then holds the prefix and nothing else.
+        self._read(GenerationRequest(prefix, 1, spec.strategy, fixed_length=True))
+        prepare_s = time.perf_counter() - begin_s
+        cache_bytes = self._store.storage_bytes(_PREFIX)
+        return PreparedPrefix(self._store.share(_PREFIX), cache_bytes, prepare_s)
+
+    def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        """A run that begins with a copy of the prefix."""
+        try:
+            yield from self._engine.run(request, _QUESTION, kept=self._store, stop=self._stop)
+        finally:
+            self._store.release(_QUESTION)
+
+    def _read(self, request: GenerationRequest) -> None:
+        for _ in self._engine.run(request, _PREFIX, kept=self._store, stop=self._stop):
+            pass
+
+
+def text_of_length(loaded: LoadedModel, text: str, num_tokens: int) -> str:
+    """A prompt of so many tokens, cut from `text`, which is repeated where it is too short.
+
+    Text cut between two tokens may be tokenised otherwise, so a few cuts are tried; the nearest below where none fits.
+    """
+    ids: list[int] = []
+    while len(ids) < num_tokens + 8:
+        ids += encode_prompt(loaded, text if not ids else f" {text}").token_ids
+    best = ""
+    for cut in range(num_tokens + 4, max(0, num_tokens - 8), -1):
+        candidate = str(loaded.tokenizer.decode(ids[:cut], skip_special_tokens=True))
+        length = len(encode_prompt(loaded, candidate).token_ids) if candidate.strip() else 0
+        if length == num_tokens:
+            return candidate
+        if 0 < length < num_tokens and not best:
+            best = candidate
+    if not best:
+        raise InvalidRequest("prompt", f"no prompt of {num_tokens:,} tokens can be cut from this text")
+    return best
