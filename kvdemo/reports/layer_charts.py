@@ -10,7 +10,8 @@ from kvdemo.facts.plans import LayerFootprint, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.palette import MEANINGS, PAPER
 from kvdemo.planner.plan import by_kv_heads
-from kvdemo.reports.look import TEXT_PX, Spot, blank, faint, note
+from kvdemo.reports.colours import faint
+from kvdemo.reports.look import TEXT_PX, Spot, blank, note
 
 __all__ = ["kind_words", "layer_chart", "sharing_chart"]
 

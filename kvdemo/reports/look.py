@@ -11,7 +11,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvdemo.palette import MEANINGS, PAPER, Meaning
+from kvdemo.palette import PAPER, Meaning
+from kvdemo.reports.colours import faint
 
 __all__ = [
     "FONT_PX",
@@ -21,8 +22,6 @@ __all__ = [
     "Spot",
     "blank",
     "clean",
-    "dark_rules",
-    "faint",
     "glyph",
     "note",
     "thin",
@@ -44,12 +43,6 @@ _BUTTONS = [
     *("zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"),
     *("toImage", "hoverClosestCartesian", "hoverCompareCartesian", "toggleSpikelines"),
 ]
-
-
-def faint(colour: str, opacity: float) -> str:
-    """The palette's colour "#rrggbb", let through."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red}, {green}, {blue}, {opacity:g})"
 
 
 GRID = faint(GREY, 0.2)
@@ -167,26 +160,3 @@ def note(figure: go.Figure, text: str, spot: Spot, *, colour: str = GREY, name: 
         name=name,
         font={"size": FONT_PX, "color": colour},
     )
-
-
-def dark_rules(dark: str = ".dark", plot: str = ".js-plotly-plot") -> str:
-    """The style rules with which drawn charts follow the page into dark mode, for `dark`, the selector of that mode.
-
-    Plotly writes its colours into each element and cannot follow; the rules swap the palette's colours there.
-    """
-    swaps = {GREY: PAPER["dark"].faint_text}
-    for meaning in MEANINGS.values():
-        swaps |= {meaning.fill: meaning.dark, meaning.text: meaning.dark}
-    rules = [
-        f"{plot} .modebar {{display: none !important;}}",
-        f"{plot} text.gtitle {{fill: {PAPER['light'].text} !important;}}",
-        f"{dark} {plot} text.gtitle {{fill: {PAPER['dark'].text} !important;}}",
-    ]
-    for light, dark_colour in swaps.items():
-        rgb = faint(light, 1).replace("rgba", "rgb").replace(", 1)", ")")
-        rules += [
-            f'{dark} {plot} [style*="{part}: {rgb}"] {{{part}: {dark_colour} !important;}}'
-            for part in ("fill", "stroke")
-            if light != dark_colour
-        ]
-    return "\n".join(rules) + "\n"

@@ -11,8 +11,9 @@ from kvdemo.facts.results import ComparisonResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio
 from kvdemo.palette import MEANINGS
 from kvdemo.reports.arms import Arm, arms_of
+from kvdemo.reports.colours import faint
 from kvdemo.reports.lines import line_label
-from kvdemo.reports.look import TEXT_PX, Spot, blank, faint, note
+from kvdemo.reports.look import TEXT_PX, Spot, blank, note
 
 __all__ = ["COMPUTED", "READ", "work_cells", "work_chart", "work_words"]
 
