@@ -61,7 +61,7 @@ def growth_ratio_chart(result: GrowthResult, along: str = "new_tokens", candidat
     ]
     labels = [(meaning, f"{format_count(size)} {AXES[other]}") for meaning, size, _ in drawn]
     highest = max((item.high or item.ratio or 1 for points in series.values() for _, item in points), default=1.0)
-    figure = growth_blank("How does the gain grow?", along, labels)
+    figure = growth_blank("How does the gain grow?", along, labels, longest(result, along))
     figure.update_yaxes(range=[0, max(1.15, highest * 1.1)], nticks=5)
     note(figure, "times faster than the baseline", Spot(0, 1, (-44, 8), stand="bottom"), name="y title")
     figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dot"})
@@ -91,7 +91,7 @@ def growth_figure_chart(result: GrowthResult, figure_name: str, along: str = "ne
                 entry = series.setdefault(arm.summary.strategy, (arm.meaning, arm.label, []))
                 entry[2].append((getattr(point, along), measured))
     labels = [(meaning, label) for meaning, label, _ in series.values()]
-    figure = growth_blank(title, along, labels)
+    figure = growth_blank(title, along, labels, longest(result, along))
     note(figure, y_title, Spot(0, 1, (-44, 8), stand="bottom"), name="y title")
     figure.update_xaxes(title_text=f"{AXES[along]} ({format_count(largest)} {AXES[other]})")
     if not series:
@@ -105,9 +105,14 @@ def growth_figure_chart(result: GrowthResult, figure_name: str, along: str = "ne
     return figure
 
 
-def growth_blank(title: str, along: str, labels: Sequence[tuple[Meaning, str]]) -> go.Figure:
+def longest(result: GrowthResult, along: str) -> int:
+    return max((getattr(point, along) for point in result.points), default=1)
+
+
+def growth_blank(title: str, along: str, labels: Sequence[tuple[Meaning, str]], longest: int) -> go.Figure:
     top = 66 + banner_px([text for _, text in labels])
-    figure = blank(title, height=top + PLOT_PX + 48, top=top, x={"title_text": AXES[along], "rangemode": "tozero"})
+    axis = {"title_text": AXES[along], "range": [0, longest * 1.06]}
+    figure = blank(title, height=top + PLOT_PX + 48, top=top, x=axis)
     banner(figure, labels)
     return figure
 
