@@ -76,6 +76,17 @@
     setTimeout(() => composer.classList.remove("kv-busy"), 4000);
   }, true);
 
+  /* A file that was made on request is saved as soon as its name is shown. */
+  const savedFiles = new Set();
+  const saveFiles = () => {
+    for (const note of document.querySelectorAll(".kv-saved")) {
+      if (savedFiles.has(note.title)) continue;
+      savedFiles.add(note.title);
+      const button = note.closest(".row, .column").querySelector(".kv-download");
+      if (button) setTimeout(() => button.click(), 150);
+    }
+  };
+
   /* The conversation scrolls by itself only while its end is in view. */
   const followConversation = () => {
     const scroller = document.getElementById("conversation");
@@ -94,5 +105,8 @@
     }).observe(scroller, { childList: true, subtree: true, characterData: true });
   };
 
-  new MutationObserver(followConversation).observe(document.documentElement, { childList: true, subtree: true });
+  new MutationObserver(() => {
+    followConversation();
+    saveFiles();
+  }).observe(document.documentElement, { childList: true, subtree: true });
 })();

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady
+from kvdemo.experiments.compare import compare
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import Message, SamplingParams, checked_int
+from kvdemo.facts.requests import CompareSpec, GenerationRequest, Message, SamplingParams, checked_int
+from kvdemo.facts.results import Environment
 
 __all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
 
@@ -46,6 +48,19 @@ ANSWER = (
     "Mars is the fourth planet from the Sun.\n\n1. Mercury\n2. Venus\n\tand its <b>clouds</b>\n3. Earth & Moon 🌍\n\n"
     "Each of them is made of rock."
 )
+ENVIRONMENT = Environment(
+    kvdemo="0.1.0",
+    python="3.11.9",
+    torch="2.13.0",
+    transformers="5.24.0",
+    platform="Linux",
+    processor="x86_64",
+    cpu_cores=2,
+    threads=2,
+    accelerator=None,
+    commit=None,
+    measured_at="2025-11-30T12:00:00+00:00",
+)
 PER_TOKEN = FACTS.cache_bytes_per_token
 
 
@@ -60,7 +75,8 @@ def answer_events(
         PrefillProgress(prompt_tokens // 2, prompt_tokens),
         PrefillProgress(prompt_tokens, prompt_tokens),
     ]
-    times = [0.064 + step_s * index for index in range(len(words))]
+    growing_s = 0.0012 if strategy == "none" else 0.00002
+    times = [0.064 + step_s * index + growing_s * index * (index + 1) / 2 for index in range(len(words))]
     for index, word in enumerate(words):
         held = 0 if strategy == "none" else prompt_tokens + index
         num_bytes = PER_TOKEN * (reserved or held)
@@ -105,6 +121,7 @@ class FakeBackend:
     error: KvdemoError | None = None
     step_s: float = 0.0
     asked: list[tuple[tuple[Message, ...], dict[str, object]]] = field(default_factory=list)
+    compared: list[CompareSpec] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
@@ -134,9 +151,12 @@ class FakeBackend:
         sampling: SamplingParams | None = None,
         owner: str,
         stop_strings: tuple[str, ...] = (),
+        keep: bool = False,
     ) -> Iterator[GenerationEvent]:
         checked_int("max_new_tokens", max_new_tokens, 1, 4096)
-        self.asked.append((messages, {"max_new_tokens": max_new_tokens, "strategy": strategy, "sampling": sampling}))
+        self.asked.append(
+            (messages, {"max_new_tokens": max_new_tokens, "strategy": strategy, "sampling": sampling, "keep": keep})
+        )
         return self._play(self._events(strategy, len(messages)), owner)
 
     def _events(self, strategy: str, num_messages: int) -> list[GenerationEvent]:
@@ -164,6 +184,25 @@ class FakeBackend:
                 yield event
         finally:
             self.closed.append(owner)
+
+    def compare(self, spec: CompareSpec, *, owner: str) -> Iterator[object]:
+        """The real experiment on scripted runs."""
+        self.describe()
+        self.compared.append(spec)
+        if self.error is not None:
+            raise self.error
+        stop = self._stops[owner] = Event()
+
+        def run(request: GenerationRequest) -> Iterator[GenerationEvent]:
+            slower = 0.08 if request.strategy == "none" else 0.034
+            words = [f" word{index}" for index in range(request.max_new_tokens)]
+            events = answer_events(words, prompt_tokens=4, strategy=request.strategy, step_s=slower, reason="length")
+            return self._play(events, f"{owner}/run")
+
+        rows = {row.key: row for row in STRATEGIES}
+        yield from compare(
+            spec, run, model=FACTS, environment=ENVIRONMENT, strategies=rows, prompt_tokens=4, stop=stop.is_set
+        )
 
     def stop(self, owner: str) -> None:
         self.stopped.append(owner)

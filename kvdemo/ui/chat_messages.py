@@ -70,6 +70,6 @@ def _empty_state() -> str:
     )
     return (
         '<div class="kv-empty"><p class="kv-empty-title">Ask something.</p>'
-        "<p>The answer streams here, and beside it you see the cache fill.</p>"
+        "<p>Then ask again and see how much of the first turn is reused.</p>"
         f'<div class="kv-examples">{buttons}</div></div>'
     )

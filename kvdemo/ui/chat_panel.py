@@ -25,17 +25,17 @@ def empty_panel() -> str:
     )
 
 
-def panel(view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None) -> str:
-    """The run to scale, what is held now, and what it means in words."""
+def panel(view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None, kept_words: str = "") -> str:
+    """The run to scale, what is held now, and what it means in words; kept_words: how long a kept cache is kept."""
     return (
         f'<div class="kv-panel">{TITLE}{_request_bar(view)}{_context_bar(view)}'
         f'<dl class="kv-figures">{_held(view, facts)}{_kept(view, facts)}{_first(view)}{_speed(view)}</dl>'
-        f"{_said(view, strategy)}{_sentences(view)}</div>"
+        f"{_said(view, strategy)}{_sentences(view, strategy, kept_words)}</div>"
     )
 
 
 def phone_line(view: RunView) -> str:
-    """"84 tokens · 3.6 MiB · 25 tok/s"; empty before anything is known."""
+    """ "84 tokens · 3.6 MiB · 25 tok/s"; empty before anything is known."""
     if not view.prompt_tokens:
         return ""
     parts = [f"{format_count(view.total_tokens)} tokens", format_bytes(view.cache_bytes)]
@@ -61,9 +61,7 @@ def _request_bar(view: RunView) -> str:
         ("reserved", reserved, "reserved, empty"),
     ]
     bars = "".join(
-        f'<span class="kv-part kv-part-{kind}" style="flex:{tokens} 1 0"></span>'
-        for kind, tokens, _ in parts
-        if tokens
+        f'<span class="kv-part kv-part-{kind}" style="flex:{tokens} 1 0"></span>' for kind, tokens, _ in parts if tokens
     )
     legend = [(kind, tokens, words) for kind, tokens, words in parts if tokens and words]
     if without_cache and view.tokens:
@@ -130,9 +128,9 @@ def _said(view: RunView, strategy: StrategyRow | None) -> str:
     """The run in words: what was reused, or what this strategy does."""
     lines = list(view.notices)
     reuse = view.reuse
-    if reuse is not None:
+    if reuse is not None and (reuse.kept_tokens or reuse.reused_tokens):
         words = f"Reused {format_count(reuse.reused_tokens)} of {format_count(view.prompt_tokens)} prompt tokens."
-        lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}" if reuse.kept_tokens else words)
+        lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}")
     elif view.prompt_tokens:
         lines.append(
             f"No cache: all {format_count(view.total_tokens)} positions are computed again for every token."
@@ -144,15 +142,19 @@ def _said(view: RunView, strategy: StrategyRow | None) -> str:
     return "".join(f'<p class="kv-said">{text(line)}</p>' for line in lines if line)
 
 
-def _sentences(view: RunView | None) -> str:
+def _sentences(view: RunView | None, strategy: StrategyRow | None = None, kept_words: str = "") -> str:
+    cached = view is not None and view.strategy != "none"
     lines = []
-    if view is not None and view.strategy != "none" and view.phase != "finished":
+    if cached and view is not None and view.phase != "finished":
         lines.append("The newest token is not in the cache yet: its keys and values are computed in the next step.")
     lines += [
         "The model still reads the whole conversation. The cache only saves computing it again.",
         "No answers are stored. Ask the same again and every new token is computed again.",
         "A cache changes speed and memory, not quality.",
     ]
-    if view is not None and view.reuse is None and view.strategy != "none":
-        lines.append("This cache lives for one answer; the next one starts with an empty cache.")
-    return "".join(f'<p class="kv-small">{text(line)}</p>' for line in lines)
+    if cached and view is not None:
+        keeps = view.kept and (strategy is None or strategy.keeping != "no")
+        lines.append(
+            kept_words if keeps else "This cache lives for one answer; the next one starts with an empty cache."
+        )
+    return "".join(f'<p class="kv-small">{text(line)}</p>' for line in lines if line)

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.facts.units import format_seconds
 from kvdemo.settings import Settings
 from kvdemo.ui import chat_turns
 from kvdemo.ui.chat_messages import past_turns
@@ -64,14 +65,14 @@ def build_chat_tab(backend: Any, settings: Settings) -> ChatTab:
 
     view_parts = [conversation, box, past, live, notice, shown, line]
     outputs = [*view_parts, send, stop, clear]
-    asked = dict(inputs=[conversation, box], outputs=outputs)
-    fed = dict(inputs=[conversation, *form], outputs=outputs)
+    asked = {"inputs": [conversation, box], "outputs": outputs}
+    fed = {"inputs": [conversation, *form], "outputs": outputs}
     starts = [
         gr.on([box.submit, send.click], _take(backend), **asked, **LIGHT),
         action.change(_act(backend), [action, conversation, box], outputs, trigger_mode="multiple", **LIGHT),
     ]
     for start in starts:
-        answered = start.success(_answer(backend), **fed, **MODEL)
+        answered = start.success(_answer(backend, settings), **fed, **MODEL)
         answered.failure(_settled, conversation, outputs, **LIGHT)
     stop.click(_stop(backend), **LIGHT)
     clear.click(_cleared(backend), None, outputs, **LIGHT)
@@ -90,11 +91,18 @@ def _more_settings(backend: Any, settings: Settings) -> tuple[gr.Dropdown, gr.Ma
             filterable=False,
         )
         notes = fragment(strategy_notes(backend.strategies()), elem_id="chat-strategy-notes")
+        keep = gr.Checkbox(True, label="Keep the cache between turns", elem_id="chat-keep")
         longest = gr.Slider(
             1, limit, value=min(LONGEST, limit), step=1, label="Longest answer, tokens", elem_id="chat-longest"
         )
         temperature = gr.Slider(
-            0, 2, value=0, step=0.05, label="Temperature", info="0 always takes the likeliest token", elem_id="chat-temp"
+            0,
+            2,
+            value=0,
+            step=0.05,
+            label="Temperature",
+            info="0 always takes the likeliest token",
+            elem_id="chat-temp",
         )
         top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top p", info="1 is off", elem_id="chat-top-p")
         top_k = gr.Number(0, label="Top k", info="0 is off", precision=0, minimum=0, elem_id="chat-top-k")
@@ -102,7 +110,7 @@ def _more_settings(backend: Any, settings: Settings) -> tuple[gr.Dropdown, gr.Ma
         system_prompt = gr.Textbox(
             label="System prompt", lines=3, max_lines=10, placeholder="None", elem_id="chat-system-prompt"
         )
-    return strategy, notes, [system_prompt, strategy, longest, temperature, top_p, top_k, seed]
+    return strategy, notes, [system_prompt, strategy, keep, longest, temperature, top_p, top_k, seed]
 
 
 def _updates(view: ChatView) -> list[Any]:
@@ -133,9 +141,13 @@ def _act(backend: Any) -> Callable[..., list[Any]]:
     return act
 
 
-def _answer(backend: Any) -> Callable[..., Iterator[list[Any]]]:
+def _answer(backend: Any, settings: Settings) -> Callable[..., Iterator[list[Any]]]:
+    idle = format_seconds(settings.limits.idle_s)
+    kept_words = f"Your cache stays on this machine until you clear, close, or leave it idle for {idle}."
+
     def answer(request: gr.Request, conversation: Conversation, *form: Any) -> Iterator[list[Any]]:
-        for view in chat_turns.answer(backend, conversation, ChatSettings(*form), owner_of(request, PLACE)):
+        owner = owner_of(request, PLACE)
+        for view in chat_turns.answer(backend, conversation, ChatSettings(*form), owner, kept_words=kept_words):
             yield _updates(view)
 
     return answer

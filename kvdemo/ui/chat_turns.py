@@ -14,7 +14,7 @@ import gradio as gr
 
 from kvdemo.errors import KvdemoError, RunFailed
 from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.requests import Message, SamplingParams
+from kvdemo.facts.requests import MAX_NEW_TOKENS, Message, SamplingParams, checked_int
 from kvdemo.ui.chat_messages import EXAMPLES, live_answer, past_turns
 from kvdemo.ui.chat_panel import empty_panel, panel, phone_line
 from kvdemo.ui.conversation import Conversation
@@ -38,6 +38,7 @@ class ChatSettings:
 
     system_prompt: Any = ""
     strategy: Any = "dynamic"
+    keep: Any = True
     max_new_tokens: Any = 256
     temperature: Any = 0
     top_p: Any = 1
@@ -46,12 +47,20 @@ class ChatSettings:
 
     def sampling(self) -> SamplingParams:
         """Checked; InvalidRequest names the field."""
-        return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
+        return SamplingParams(
+            self.temperature,
+            self.top_p,
+            checked_int("top_k", self.top_k, 0, 1_000_000),
+            checked_int("seed", self.seed, 0, 2**63 - 1),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
-    """What the chat shows next; gr.skip() (a new one each time: Gradio fills it in) leaves a part as it is. The order is that of the tab's outputs."""
+    """What the chat shows next, in the order of the tab's outputs.
+
+    gr.skip() leaves a part as it is; Gradio writes into it, so each part gets one of its own.
+    """
 
     conversation: Any = field(default_factory=gr.skip)
     box: Any = field(default_factory=gr.skip)
@@ -98,6 +107,7 @@ def answer(
     settings: ChatSettings,
     owner: str,
     *,
+    kept_words: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[ChatView]:
     """Answer the last question: a view at most every PACE_S, at once for each change of phase, the last one complete."""
@@ -105,16 +115,24 @@ def answer(
         # Gradio empties every output of a generator that yields nothing.
         yield ChatView()
         return
-    view = RunView(strategy=str(settings.strategy))
+    view = RunView(strategy=str(settings.strategy), kept=settings.keep is True)
     facts, strategy = _model(backend, view.strategy)
     shown_at = -PACE_S
+
+    def drawn() -> Any:
+        return panel(view, facts, strategy, kept_words) if view.prompt_tokens else gr.skip()
+
+    def ended(done: Conversation) -> ChatView:
+        return ChatView(done, gr.skip(), past_turns(done), "", "", drawn(), phone_line(view))
+
     try:
         events = backend.chat(
             conversation.messages(_prompt(settings.system_prompt)),
-            max_new_tokens=settings.max_new_tokens,
+            max_new_tokens=checked_int("max_new_tokens", settings.max_new_tokens, 1, MAX_NEW_TOKENS),
             strategy=settings.strategy,
             sampling=settings.sampling(),
             owner=owner,
+            keep=settings.keep is True,
         )
         try:
             for event in events:
@@ -123,18 +141,18 @@ def answer(
                 if view.phase == "finished" or (phase == view.phase and clock() - shown_at < PACE_S):
                     continue
                 shown_at = clock()
-                yield ChatView(live=live_answer(view), panel=panel(view, facts, strategy), line=phone_line(view))
+                yield ChatView(live=live_answer(view), panel=drawn(), line=phone_line(view))
         finally:
             events.close()
     except RunFailed as error:
-        yield _ended(conversation.answered(error.record.text, note=str(error), failed=True), view, facts, strategy)
+        yield ended(conversation.answered(error.record.text, note=str(error), failed=True))
         return
     except KvdemoError as error:
-        yield _ended(conversation.answered(view.text, note=str(error), failed=True), view, facts, strategy)
+        yield ended(conversation.answered(view.text, note=str(error), failed=True))
         return
     reason = view.record.finish_reason if view.record else None
     done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures)
-    yield _ended(done, view, facts, strategy)
+    yield ended(done)
 
 
 def settled(conversation: Conversation) -> ChatView:
@@ -173,11 +191,6 @@ def _model(backend: Any, key: str) -> tuple[ModelFacts | None, StrategyRow | Non
     except KvdemoError:
         return None, None
     return facts, next((row for row in backend.strategies() if row.key == key), None)
-
-
-def _ended(done: Conversation, view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None) -> ChatView:
-    drawn = panel(view, facts, strategy) if view.prompt_tokens else gr.skip()
-    return ChatView(done, gr.skip(), past_turns(done), "", "", drawn, phone_line(view))
 
 
 def _panel_after_undo(conversation: Conversation) -> Any:

@@ -25,12 +25,14 @@ __all__ = ["RunView"]
 class RunView:
     """A run as far as its events tell.
 
+    kept            the cache is to be kept for the next turn
     phase           "asked", "waiting", "reading", "answering" or "finished"
     tokens          new tokens so far; first_s and last_s: when the first and the last came, since acceptance, s
     cache_tokens    positions in the cache, the newest token not among them
     """
 
     strategy: str = "dynamic"
+    kept: bool = False
     phase: str = "asked"
     place: int = 0
     prompt_tokens: int = 0

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.palette import MEANINGS, PAPER, Paper
+from kvdemo.reports.colours import dark_rules
 
 __all__ = ["page_style", "style_sheet"]
 
@@ -38,7 +39,8 @@ def style_sheet() -> str:
         **{f"--kv-{name}-text": meaning.dark for name, meaning in MEANINGS.items()},
     }
     rules = (ASSETS / "style.css").read_text(encoding="utf-8")
-    return f"{_block(':root', light)}\n{_block('.dark', dark)}\n{rules}"
+    keys = "\n".join(f".kv-of-{name} {{background: var(--kv-{name});}}" for name in MEANINGS)
+    return f"{_block(':root', light)}\n{_block('.dark', dark)}\n{rules}\n{keys}\n{dark_rules()}"
 
 
 def _variables(paper: Paper) -> dict[str, str]:
@@ -83,9 +85,7 @@ def page_theme() -> gr.themes.Base:
         "button_secondary_border_color": "line",
         "button_secondary_text_color": "text",
         "checkbox_background_color": "card",
-        "checkbox_background_color_selected": "text",
         "checkbox_border_color": "faint_text",
-        "checkbox_border_color_selected": "text",
         "checkbox_label_background_fill": "card",
         "checkbox_label_background_fill_selected": "card",
         "checkbox_label_border_color": "line",
@@ -97,6 +97,7 @@ def page_theme() -> gr.themes.Base:
     }
     colours = {name: getattr(PAPER["light"], field) for name, field in both.items()}
     colours |= {f"{name}_dark": getattr(PAPER["dark"], field) for name, field in both.items()}
+    accent = MEANINGS["dynamic"].fill
     return gr.themes.Base(
         primary_hue="slate",
         neutral_hue="gray",
@@ -126,4 +127,8 @@ def page_theme() -> gr.themes.Base:
         button_small_text_weight="500",
         layout_gap="18px",
         checkbox_shadow="none",
+        checkbox_background_color_selected=accent,
+        checkbox_background_color_selected_dark=accent,
+        checkbox_border_color_selected=accent,
+        checkbox_border_color_selected_dark=accent,
     )
