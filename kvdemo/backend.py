@@ -138,8 +138,8 @@ class Backend:
         """The same prompt with every strategy of the spec, in rounds; the last thing yielded is the result."""
         loaded = self._engine.ready()
         prompt = spec.prompt_of_run()
-        self._engine.check(GenerationRequest(prompt, spec.max_new_tokens))
-        ids = encode_prompt(loaded, prompt).token_ids
+        for key in spec.strategies:
+            ids = self._engine.check_length(GenerationRequest(prompt, spec.max_new_tokens, key)).token_ids
         with self._engine.stoppable(owner) as stop:
             yield from compare(
                 spec,

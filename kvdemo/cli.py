@@ -58,7 +58,7 @@ def chat(
     turns = (*((Message("system", system),) if system else ()), Message("user", prompt))
     sampling = SamplingParams(temperature=temperature, seed=seed)
     out = sys.stderr if json_to == "-" else sys.stdout
-    with _backend(model) as backend:
+    with _backend(model, (strategy,)) as backend:
         events = backend.chat(turns, max_new_tokens=max_new_tokens, strategy=strategy, sampling=sampling, owner="cli")
         for event in events:
             if isinstance(event, TokenEmitted | Finished):
@@ -100,7 +100,7 @@ def compare(
         fixed_length=not stop_at_end,
         time_budget_s=time_budget,
     )
-    with _backend(model) as backend:
+    with _backend(model, spec.strategies) as backend:
         result = _last(backend.compare(spec, owner="cli"))
     assert isinstance(result, ComparisonResult)
     if json_to != "-":
@@ -202,12 +202,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _backend(model: str | None) -> Iterator[Any]:
-    """A backend with its model loaded; a model that cannot be had is wrong input."""
+def _backend(model: str | None, strategies: Sequence[str]) -> Iterator[Any]:
+    """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after."""
     from kvdemo.backend import Backend
 
     backend = Backend(_settings(model))
     try:
+        for key in strategies:
+            checked_choice("strategies", key, [row.key for row in backend.strategies()])
         backend.start()
         with terminal.loading(backend):
             status = backend.wait_until_settled()

@@ -12,11 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 
 from kvdemo.caches.prefix import KeptCaches
+from kvdemo.caches.strategies import strategy_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
 from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.device import free_bytes
+from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
@@ -102,6 +105,14 @@ class Engine:
             request = dataclasses.replace(request, timeout_s=self.settings.limits.run_s)
         with contextlib.nullcontext(stop) if stop is not None else self.stoppable(owner) as flag:
             yield from stream(loaded, request, turnstile=self.turnstile, kept=kept, owner=owner, stop=flag)
+
+    def check_length(self, request: GenerationRequest) -> EncodedPrompt:
+        """The prompt as ids; InvalidRequest when prompt and answer do not fit the limits, the model or the memory."""
+        loaded = self.ready()
+        self.check(request)
+        encoded = encode_prompt(loaded, request.prompt)
+        checked_slots(loaded, request, strategy_of(request.strategy), len(encoded.token_ids))
+        return encoded
 
     def check(self, request: GenerationRequest) -> None:
         """InvalidRequest when the operator's limits do not allow this."""

@@ -1,0 +1,264 @@
+"""The one door: states of the model, limits, owners, experiments; on the tiny model."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kvdemo.backend import Backend
+from kvdemo.errors import InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
+from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.model import Failed, Loading, Ready
+from kvdemo.facts.plans import MemoryRequest
+from kvdemo.facts.questions import (
+    GrowthResult,
+    GrowthSpec,
+    PrefixResult,
+    PrefixSpec,
+    PromptRow,
+    PromptSetResult,
+    PromptSetSpec,
+)
+from kvdemo.facts.requests import CompareSpec, MeasureSpec, Message
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.settings import Limits, Settings
+from tests.tiny_backend import ready_backend, tiny_backend
+
+ASK = (Message("user", "hi"),)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    made = ready_backend()
+    yield made
+    made.close()
+
+
+def last(steps: Iterator[Any]) -> Any:
+    *_, final = steps
+    return final
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_model_is_there_runs_are_refused_in_words_and_known_models_can_be_planned() -> None:
+    waiting = tiny_backend()
+    assert isinstance(waiting.status(), Loading)
+    with pytest.raises(ModelNotReady, match="still loading"):
+        next(waiting.chat(ASK, max_new_tokens=4))
+    plan = waiting.plan(MemoryRequest(seq_len=1000), model="Llama-3.1-8B")
+    assert plan.held_bytes == 131_072 * 1000
+    waiting.start()
+    assert isinstance(waiting.wait_until_settled(), Ready)
+    waiting.close()
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_rest_working() -> None:
+    def fail(*_: Any) -> Any:
+        raise ModelUnavailable("there is no such model")
+
+    broken = Backend(Settings(), load_model=fail)
+    broken.start()
+    assert broken.wait_until_settled() == Failed("the model", "there is no such model")
+    with pytest.raises(ModelUnavailable, match="there is no such model"):
+        broken.describe()
+    assert broken.plan(MemoryRequest(seq_len=10), model="GPT-2 124M").held_bytes == 36_864 * 10
+    broken.close()
+
+
+def test_an_error_nobody_foresaw_is_told_without_its_details() -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("/home/somebody/secret")
+
+    broken = Backend(Settings(), load_model=fail)
+    broken.start()
+    status = broken.wait_until_settled()
+    assert isinstance(status, Failed)
+    assert "secret" not in status.reason
+    broken.close()
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_operators_limits_are_checked_before_anything_runs() -> None:
+    strict = ready_backend(Limits(new_tokens=10, prompt_chars=20))
+    with pytest.raises(InvalidRequest, match="11 is more than the limit here, 10"):
+        next(strict.chat(ASK, max_new_tokens=11))
+    with pytest.raises(InvalidRequest, match="21 characters long; the limit here is 20"):
+        next(strict.chat((Message("user", "x" * 21),), max_new_tokens=4))
+    with pytest.raises(InvalidRequest, match="the limit here, 10"):
+        next(strict.compare(CompareSpec("hi", max_new_tokens=64)))
+    strict.close()
+
+
+def test_a_run_past_the_operators_time_is_cut() -> None:
+    hasty = ready_backend(Limits(run_s=0.0))
+    assert last(hasty.chat(ASK, max_new_tokens=50)).reason == "timed_out"
+    hasty.close()
+
+
+def test_a_full_line_is_refused_and_those_in_it_see_their_places() -> None:
+    narrow = ready_backend(Limits(waiting=1))
+    running = narrow.chat(ASK, max_new_tokens=500, owner="one")
+    next(running)
+    waiting = narrow.chat(ASK, max_new_tokens=4, owner="two")
+    assert next(waiting) == Waiting(1)
+    with pytest.raises(TooBusy):
+        next(narrow.chat(ASK, max_new_tokens=4, owner="three"))
+    running.close()
+    assert isinstance(last(waiting), Finished)
+    narrow.close()
+
+
+# --- owners ----------------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_the_owners_run_and_nobody_elses(backend: Backend) -> None:
+    mine, other = (backend.chat(ASK, max_new_tokens=300, owner=owner) for owner in ("me", "you"))
+    next(mine)
+    assert isinstance(next(other), Waiting)
+    backend.stop("me")
+    assert last(mine).reason == "cancelled"
+    assert last(other).reason in ("length", "stop")
+
+
+def test_stop_ends_a_run_that_is_still_waiting(backend: Backend) -> None:
+    running = backend.chat(ASK, max_new_tokens=500, owner="me")
+    next(running)
+    waiting = backend.chat(ASK, max_new_tokens=4, owner="you")
+    next(waiting)
+    backend.stop("you")
+    assert last(waiting).reason == "cancelled"
+    running.close()
+
+
+def test_the_next_turn_reuses_the_cache_and_forgetting_frees_it(backend: Backend) -> None:
+    def ask(*turns: str) -> tuple[PromptEncoded, Finished]:
+        roles = itertools.cycle(("user", "assistant"))
+        messages = tuple(Message(role, text) for role, text in zip(roles, turns, strict=False))
+        events = list(backend.chat(messages, max_new_tokens=6, owner="me", keep=True))
+        return next(event for event in events if isinstance(event, PromptEncoded)), events[-1]
+
+    _, first = ask("hello")
+    assert backend.kept_bytes("me") > 0
+    encoded, _ = ask("hello", first.record.text or "x", "again")
+    assert encoded.reuse is not None
+    assert encoded.reuse.reused_tokens >= len("<user>hello\n<assistant>")
+    backend.forget("me")
+    assert backend.kept_bytes("me") == 0
+    encoded, _ = ask("hello")
+    assert encoded.reuse is not None
+    assert encoded.reuse.how == "fresh"
+    backend.release("me")
+    assert backend.kept_bytes("me") == 0
+
+
+def test_200_visitors_who_come_and_go_leave_memory_and_threads_flat() -> None:
+    made = ready_backend()
+    for _ in made.chat(ASK, max_new_tokens=4, owner="warm", keep=True):
+        pass
+    made.release("warm")
+    threads = threading.active_count()
+    for number in range(200):
+        owner = f"visitor {number}"
+        running = made.chat(ASK, max_new_tokens=40, owner=owner, keep=True)
+        for _ in range(3 + number % 3):
+            next(running)
+        running.close()
+        made.release(owner)
+    assert (made.kept_bytes("warm"), made._engine.kept.storage_bytes(), threading.active_count()) == (0, 0, threads)
+    made.close()
+
+
+# --- experiments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_runs_every_arm_in_every_round_and_finds_the_same_tokens(backend: Backend) -> None:
+    spec = CompareSpec("The quick brown fox", ("none", "dynamic", "static"), max_new_tokens=10, rounds=2)
+    result = last(backend.compare(spec))
+    assert isinstance(result, ComparisonResult)
+    timed = [(run.round, run.strategy) for run in result.runs if not run.warmup]
+    assert timed == [(1, "none"), (1, "dynamic"), (1, "static"), (2, "dynamic"), (2, "static"), (2, "none")]
+    assert all(comparison.verdict.same_output for comparison in result.comparisons)
+    assert {run.total_computed for run in result.runs if run.strategy == "none" and run.counts} == {10 * 19 + 45}
+    assert {run.total_computed for run in result.runs if run.strategy == "dynamic" and run.counts} == {19 + 9}
+
+
+def test_a_lossy_arm_gets_its_largest_logit_gap_and_no_alarm(backend: Backend) -> None:
+    result = last(backend.compare(CompareSpec("The quick brown fox", ("dynamic", "fp8"), max_new_tokens=8)))
+    verdict = result.comparisons[0].verdict
+    assert not verdict.expected_equal
+    assert verdict.largest_gap is not None
+    assert 0 < verdict.largest_gap < 5
+
+
+def test_stop_keeps_the_rounds_that_were_done(backend: Backend) -> None:
+    steps = backend.compare(CompareSpec("hi", ("none", "dynamic"), max_new_tokens=20, rounds=50), owner="me")
+    done = 0
+    for step in steps:
+        done += isinstance(getattr(step, "event", None), Finished)
+        if done == 6:
+            backend.stop("me")
+    assert isinstance(step, ComparisonResult)
+    assert step.stopped_because == "stopped"
+    assert len([run for run in step.runs if run.counts]) >= 4
+
+
+def test_an_unknown_strategy_is_refused_before_anything_runs(backend: Backend) -> None:
+    with pytest.raises(InvalidRequest, match="'magic' is not one of"):
+        next(backend.compare(CompareSpec("hi", ("none", "magic"))))
+
+
+def test_growth_measures_every_point_at_the_lengths_that_were_asked(backend: Backend) -> None:
+    spec = GrowthSpec("some words to cut prompts from", prompt_tokens=(8, 16), new_tokens=(4,), longest_tokens=64)
+    result = last(backend.growth(spec))
+    assert isinstance(result, GrowthResult)
+    assert [point.result.runs[-1].prompt_tokens for point in result.points] == [8, 16]
+
+
+def test_a_prompt_set_gives_a_ratio_for_every_prompt(backend: Backend) -> None:
+    rows = (PromptRow("one", "row 1"), PromptRow("another one", "row 2"))
+    result = last(backend.prompt_set(PromptSetSpec(rows, max_new_tokens=4)))
+    assert isinstance(result, PromptSetResult)
+    assert [prompt.result.comparisons[0].ratio is not None for prompt in result.prompts] == [True, True]
+
+
+def test_a_shared_prefix_is_processed_once_and_the_answers_are_the_same(backend: Backend) -> None:
+    spec = PrefixSpec("A long system prompt. " * 10, ("one?", "two?"), max_new_tokens=6)
+    result = last(backend.prefix_reuse(spec))
+    assert isinstance(result, PrefixResult)
+    prefix = len("<system>" + spec.system_prompt + "\n<user>")
+    assert result.prefix.num_tokens == prefix
+    for pair in result.pairs:
+        assert pair.verdict.same_output
+        assert pair.kept.reused_tokens == prefix
+        assert pair.kept.positions_computed[0] == pair.kept.prompt_tokens - prefix
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_measured_on_the_loaded_model_is_what_was_predicted_layer_by_layer(backend: Backend) -> None:
+    points = list(backend.measure_memory(MeasureSpec((16, 64), ("none", "dynamic", "static", "fp8"))))
+    assert [(point.strategy, point.seq_len) for point in points][2:4] == [("dynamic", 16), ("dynamic", 64)]
+    for point in points:
+        if point.strategy in ("dynamic", "static"):
+            assert [layer.held_bytes - layer.predicted_bytes for layer in point.layers] == [0, 0, 0, 0]
+    fp8 = points[-1]
+    assert fp8.held_bytes == 4 * (2 * 2 * 16 * 64 + 8)
+    assert all("quantised" in layer.cause for layer in fp8.layers)
+
+
+def test_tokens_are_counted_as_the_model_will_see_them(backend: Backend) -> None:
+    assert backend.count_tokens("four") == 4
+    assert backend.count_tokens((Message("user", "four"),)) == len("<user>four\n<assistant>")
+    tokens = [
+        event for event in backend.chat((Message("user", "four"),), max_new_tokens=2) if isinstance(event, TokenEmitted)
+    ]
+    assert tokens[0].cache_tokens == len("<user>four\n<assistant>")
