@@ -1,12 +1,12 @@
 """The errors a person can act on. Anything else that is raised is a bug.
 
-    KvdemoError
-    ├── InvalidRequest       a value is wrong; names the field              (command line: exit 2)
-    ├── ModelUnavailable     the model cannot be found or loaded            (exit 2 for a bad name)
-    ├── ModelNotReady        the model is still loading                     (try again)
-    ├── TooBusy              the waiting line is full                       (try again)
-    └── RunFailed            a run ended by an exception; carries its record (exit 1)
-        └── OutOfMemory      the same, for want of memory
+KvdemoError
+├── InvalidRequest       a value is wrong; names the field              (command line: exit 2)
+├── ModelUnavailable     the model cannot be found or loaded            (exit 2 for a bad name)
+├── ModelNotReady        the model is still loading                     (try again)
+├── TooBusy              the waiting line is full                       (try again)
+└── RunFailed            a run ended by an exception; carries its record (exit 1)
+    └── OutOfMemory      the same, for want of memory
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the operator decided: environment and flags, checked once, and the limits of each mode.
 
-    KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models are kept
-    KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
-    KVDEMO_DTYPE   auto, float32, bfloat16, float16
+KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models are kept
+KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
+KVDEMO_DTYPE   auto, float32, bfloat16, float16
 """
 
 from __future__ import annotations

@@ -14,7 +14,19 @@ from kvdemo.models.loaded import LoadedModel
 from kvdemo.palette import of_strategy
 from tests.tiny import PROMPT
 
-KEYS = "none dynamic static static-compiled offloaded offloaded-static fp8 quanto-4bit quanto-2bit hqq-8bit hqq-4bit".split()
+KEYS = [
+    "none",
+    "dynamic",
+    "static",
+    "static-compiled",
+    "offloaded",
+    "offloaded-static",
+    "fp8",
+    "quanto-4bit",
+    "quanto-2bit",
+    "hqq-8bit",
+    "hqq-4bit",
+]
 
 
 def greedy(loaded: LoadedModel, key: str, new_tokens: int = 20) -> tuple[int, ...]:
