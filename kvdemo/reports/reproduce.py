@@ -1,0 +1,99 @@
+"""The script "Reproduce without kvdemo", filled in for a comparison: transformers only, about 25 lines of code."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+
+from kvdemo.caches.strategies import slots_for, strategy_of
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.reports.calls import COMPILE_LINES, call_of, sampling_arguments, slots_needed
+from kvdemo.settings import DEFAULT_MODEL
+
+__all__ = ["command_of", "model_id", "reproduce_script", "templates"]
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+
+@cache
+def templates() -> Templates:
+    """The templates in assets/; those that end in .html.j2 escape whatever is put into them."""
+    return Templates(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+def model_id(result: ComparisonResult) -> str:
+    """The name under which transformers finds the model: the default model's hub id, else the name as it is."""
+    name = result.model.name
+    return DEFAULT_MODEL if name == DEFAULT_MODEL.split("/")[-1] else name
+
+
+def reproduce_script(result: ComparisonResult) -> str:
+    """A script that runs the same arms on the same prompt and prints their medians, ratios and whether tokens agree."""
+    spec, model = result.spec, result.model
+    calls = {key: call_of(key) for key in spec.strategies}
+    imports = {"AutoModelForCausalLM", "AutoTokenizer"}.union(*(call.imports for call in calls.values()))
+    compiled = any("CompileConfig" in call.imports for call in calls.values())
+    settings = [*sampling_arguments(result), *(["eos_token_id=None"] if spec.fixed_length else [])]
+    messages = [{"role": "system", "content": spec.system_prompt}] if spec.system_prompt else []
+    messages.append({"role": "user", "content": spec.prompt})
+    return (
+        templates()
+        .get_template("reproduce.py.j2")
+        .render(
+            about=f"Compares {' and '.join(spec.strategies)} on one prompt, as kvdemo {result.environment.kvdemo} did.",
+            transformers=result.environment.transformers,
+            imports=", ".join(sorted(imports)),
+            model=code(model_id(result)),
+            dtype=model.dtype if model.dtype in DTYPES else "float32",
+            device=code(model.device),
+            as_chat=spec.as_chat,
+            messages=code(messages),
+            prompt=code(spec.prompt),
+            new_tokens=spec.max_new_tokens,
+            rounds=max(1, spec.rounds),
+            setup=COMPILE_LINES if compiled else (),
+            arms=[(code(key), ", ".join(arguments(result, key))) for key in spec.strategies],
+            seed=spec.sampling.seed,
+            settings=", ".join(settings),
+        )
+    )
+
+
+def arguments(result: ComparisonResult, key: str) -> list[str]:
+    return call_of(key).arguments(slots_for(strategy_of(key), slots_needed(result)))
+
+
+def code(value: object) -> str:
+    """A value as Python writes it, in ASCII: nothing in a prompt can leave its quotes."""
+    return ascii(value)
+
+
+def version(text: str) -> str:
+    """A version number and nothing else: a result may come from a file."""
+    return "".join(char for char in text if char.isascii() and (char.isalnum() or char in ".+-"))[:40]
+
+
+def command_of(result: ComparisonResult) -> str:
+    """The command line that repeats the comparison; sampling other than greedy is not among its options."""
+    spec = result.spec
+    words = ["python", "-m", "kvdemo", "compare", "--prompt", spec.prompt]
+    words += [] if model_id(result) == DEFAULT_MODEL else ["--model", model_id(result)]
+    words += ["--chat"] if spec.as_chat else []
+    words += ["--system", spec.system_prompt] if spec.system_prompt else []
+    words += ["--max-new-tokens", str(spec.max_new_tokens)]
+    for strategy in spec.strategies:
+        words += ["--strategy", strategy]
+    words += ["--rounds", str(spec.rounds)]
+    words += ["--time-budget", f"{spec.time_budget_s:g}"] if spec.time_budget_s else []
+    words += [] if spec.fixed_length else ["--stop-at-end"]
+    return shlex.join(words)
