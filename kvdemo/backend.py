@@ -5,6 +5,7 @@ It knows no page: requests come in as facts, events and results go out as facts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -13,14 +14,14 @@ from typing import Any
 
 from kvdemo.caches import strategies as table
 from kvdemo.engine import Engine, LoadModel, load_named
-from kvdemo.errors import InvalidRequest
+from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
 from kvdemo.experiments.growth import growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
 from kvdemo.facts.decision import CacheDecision, InspectSpec
-from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.events import Finished, GenerationEvent
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan, MemoryRequest
 from kvdemo.facts.questions import (
@@ -34,6 +35,7 @@ from kvdemo.facts.questions import (
     PromptSetResult,
     PromptSetSpec,
 )
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, Prompt, SamplingParams
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.generation.environment import environment
@@ -105,7 +107,10 @@ class Backend:
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
     ) -> Iterator[GenerationEvent]:
-        """One answer. With `keep` the owner's cache from the turn before is continued, and this one kept."""
+        """One answer. With `keep` the owner's cache from the turn before is continued, and this one kept.
+
+        ContextFull before anything runs where the conversation is too long, with the number of turns to drop.
+        """
         request = GenerationRequest(
             prompt=messages,
             max_new_tokens=max_new_tokens,
@@ -114,7 +119,24 @@ class Backend:
             stop_strings=stop_strings,
             prefill_chunk=PREFILL_CHUNK,
         )
-        return self._engine.run(request, owner, kept=self._engine.kept if keep and owner else None)
+        try:
+            self._engine.check_length(request)
+        except ContextFull as error:
+            raise self._with_turns_to_drop(error, request) from None
+        yield from self._engine.run(request, owner, kept=self._engine.kept if keep and owner else None)
+
+    def turns_without_reuse(
+        self, conversations: tuple[tuple[Message, ...], ...], *, strategy: str = "dynamic", owner: str = ""
+    ) -> Iterator[RunRecord]:
+        """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept."""
+        with self._engine.stoppable(owner) as stop:
+            for messages in conversations:
+                request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK)
+                for event in self._engine.run(request, owner, stop=stop):
+                    if isinstance(event, Finished):
+                        if event.record.status != "ok":
+                            return
+                        yield event.record
 
     def kept_bytes(self, owner: str) -> int:
         """Storage bytes of the cache kept for this owner."""
@@ -252,6 +274,27 @@ class Backend:
     def measure_memory(self, spec: MeasureSpec, *, owner: str = "") -> Iterator[MeasuredPoint]:
         """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction."""
         return measure(self._engine, spec, self.architecture(), owner)
+
+    def _with_turns_to_drop(self, error: ContextFull, request: GenerationRequest) -> ContextFull:
+        """The same refusal in a chat's words, with how many of the oldest turns would have to go."""
+        messages = tuple(part for part in request.prompt if isinstance(part, Message))
+        system = tuple(message for message in messages[:1] if message.role == "system")
+        turns = messages[len(system) :]
+        drop = 0
+        for gone in range(2, len(turns), 2):
+            shorter = dataclasses.replace(request, prompt=(*system, *turns[gone:]))
+            with contextlib.suppress(ContextFull):
+                self._engine.check_length(shorter)
+                drop = gone // 2
+                break
+        oldest = "" if not drop else " or drop the oldest turn" if drop == 1 else f" or drop the {drop} oldest turns"
+        return ContextFull(
+            f"this turn needs {error.needed_tokens:,} of {error.limit_tokens:,} tokens, the longest answer included: "
+            f"shorten it, allow a shorter answer, clear{oldest}.",
+            needed_tokens=error.needed_tokens,
+            limit_tokens=error.limit_tokens,
+            drop_turns=drop,
+        )
 
     def _common(self, stop: threading.Event) -> dict[str, Any]:
         """What every experiment is told."""

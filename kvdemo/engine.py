@@ -11,12 +11,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
-from kvdemo.caches.prefix import KeptCaches
+from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.caches.strategies import strategy_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
-from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.device import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
@@ -42,6 +42,15 @@ def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str,
     """Load the model that the settings name."""
     source = resolve(settings.model, settings.home, mode=settings.mode)
     return load(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
+
+
+def share_system_prompt(loaded: LoadedModel, kept: KeptCaches, system_prompt: str) -> None:
+    """Process what every conversation with this system prompt begins with, once; in the model's thread."""
+    conversations = [(Message("system", system_prompt), Message("user", question)) for question in ("a", "b")]
+    one, other = (encode_prompt(loaded, conversation).token_ids for conversation in conversations)
+    prefix = one[: common_prefix(one, other)]
+    if prefix:
+        kept.fill_shared(loaded.model, strategy_of("dynamic"), prefix)
 
 
 class Engine:
@@ -160,7 +169,11 @@ class Engine:
             self.status = Loading(name, step)
 
         try:
-            self.loaded = self._load_model(self.settings, self._thread, progress)
+            loaded = self._load_model(self.settings, self._thread, progress)
+            if self.settings.system_prompt:
+                progress(name, "the shared system prompt")
+                share_system_prompt(loaded, self.kept, self.settings.system_prompt)
+            self.loaded = loaded
         except KvdemoError as error:
             self.status = Failed(name, str(error))
         except Exception as error:  # whatever a library raises, the page stays up and says it

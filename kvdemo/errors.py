@@ -2,6 +2,7 @@
 
 KvdemoError
 ├── InvalidRequest       a value is wrong; names the field              (command line: exit 2)
+│   └── ContextFull      prompt and answer do not fit the model; says how many tokens there are and may be
 ├── ModelUnavailable     the model cannot be found or loaded            (exit 2 for a bad name)
 ├── ModelNotReady        the model is still loading                     (try again)
 ├── TooBusy              the waiting line is full                       (try again)
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kvdemo.facts.records import RunRecord
 
 __all__ = [
+    "ContextFull",
     "InvalidRequest",
     "KvdemoError",
     "ModelNotReady",
@@ -38,6 +40,19 @@ class InvalidRequest(KvdemoError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
+
+
+class ContextFull(InvalidRequest):
+    """Prompt and answer together are longer than the model's context.
+
+    drop_turns   how many of the oldest turns of the conversation would have to go; 0 where that does not help
+    """
+
+    def __init__(self, message: str, *, needed_tokens: int, limit_tokens: int, drop_turns: int = 0) -> None:
+        super().__init__("max_new_tokens", message)
+        self.needed_tokens = needed_tokens
+        self.limit_tokens = limit_tokens
+        self.drop_turns = drop_turns
 
 
 class ModelUnavailable(KvdemoError):

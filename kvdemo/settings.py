@@ -3,6 +3,7 @@
 KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models are kept
 KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
 KVDEMO_DTYPE   auto, float32, bfloat16, float16
+KVDEMO_SYSTEM_PROMPT   a system prompt shared by all visitors: processed once at start, copied for each conversation
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Settings:
     device: str = "auto"
     dtype: str = "auto"
     limits: Limits = field(default_factory=Limits)
+    system_prompt: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, model: str | None = None, share: bool = False) -> Settings:
@@ -75,7 +77,14 @@ class Settings:
             device=environ.get("KVDEMO_DEVICE") or "auto",
             dtype=environ.get("KVDEMO_DTYPE") or "auto",
             limits=Limits() if mode == "local" else PUBLIC_LIMITS,
+            system_prompt=checked_system_prompt(environ.get("KVDEMO_SYSTEM_PROMPT") or ""),
         )
+
+
+def checked_system_prompt(text: str) -> str:
+    if len(text) > 20_000 or "\x00" in text:
+        raise InvalidRequest("KVDEMO_SYSTEM_PROMPT", "must be text of at most 20,000 characters")
+    return text
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

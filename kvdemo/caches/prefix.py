@@ -20,7 +20,7 @@ from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import Reuse
 
 if TYPE_CHECKING:
-    from transformers import Cache, PreTrainedConfig
+    from transformers import Cache, PreTrainedConfig, PreTrainedModel
 
 __all__ = ["KeptCaches", "common_prefix"]
 
@@ -73,16 +73,14 @@ class KeptCaches:
         if strategy.keeping == "no":
             return strategy.make(config, slots), Reuse("fresh", 0, 0)
         reuse = Reuse("fresh", 0, 0)
-        if kept is not None:
+        shared_tokens = _usable(shared, strategy, token_ids)
+        if kept is not None and common_prefix(kept.token_ids, token_ids) >= shared_tokens:
             reuse = _fit(kept, strategy, token_ids, slots)
             if reuse.reused_tokens:
                 return kept.cache, reuse
-        if shared is not None and strategy.key == shared.strategy:
-            common = min(common_prefix(shared.token_ids, token_ids), len(token_ids) - 1)
-            if common == len(shared.token_ids):
-                return copy.deepcopy(shared.cache), Reuse(
-                    "copied", common, common, "The shared system prompt was copied."
-                )
+        if shared is not None and shared_tokens:
+            why = "The shared system prompt was copied, not processed again."
+            return copy.deepcopy(shared.cache), Reuse("copied", shared_tokens, shared_tokens, why)
         return strategy.make(config, _kept_slots(strategy, slots)), reuse
 
     def keep(self, owner: str, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
@@ -103,6 +101,18 @@ class KeptCaches:
         with self._lock:
             self._shared = self._kept.pop(owner, None)
             return len(self._shared.token_ids) if self._shared is not None else 0
+
+    def fill_shared(self, model: PreTrainedModel, strategy: Strategy, token_ids: tuple[int, ...]) -> None:
+        """Process these tokens into the operator's prefix, in the model's thread."""
+        import torch
+
+        cache = strategy.make(model.config, len(token_ids))
+        if cache is None:
+            return
+        with torch.inference_mode():
+            model(torch.tensor([token_ids], device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
+        with self._lock:
+            self._shared = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
 
     def release(self, owner: str) -> None:
         """Forget an owner: his cache is freed now, or when the run that uses it ends."""
@@ -126,6 +136,13 @@ class KeptCaches:
         with self._lock:
             kept = self._kept.get(owner)
             return kept.token_ids if kept is not None else ()
+
+
+def _usable(shared: _Kept | None, strategy: Strategy, token_ids: tuple[int, ...]) -> int:
+    """Tokens of the operator's prefix that this prompt begins with, all of them or none."""
+    if shared is None or shared.strategy != strategy.key or len(shared.token_ids) >= len(token_ids):
+        return 0
+    return len(shared.token_ids) if token_ids[: len(shared.token_ids)] == shared.token_ids else 0
 
 
 def _kept_slots(strategy: Strategy, slots: int) -> int:

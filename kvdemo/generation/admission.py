@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvdemo.caches.strategies import Strategy, slots_for
-from kvdemo.errors import InvalidRequest
+from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.device import free_bytes
 from kvdemo.models.loaded import LoadedModel
@@ -15,10 +15,12 @@ def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Str
     """How many cache slots does this run reserve? InvalidRequest with the numbers when it cannot fit."""
     limit, new_tokens = loaded.facts.context_limit, request.max_new_tokens
     if limit is not None and prompt_tokens + new_tokens > limit:
-        raise InvalidRequest(
-            "max_new_tokens",
+        shorter = limit - prompt_tokens
+        raise ContextFull(
             f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones are {prompt_tokens + new_tokens:,}; "
-            f"this model's limit is {limit:,}. Shorten the prompt or ask for at most {max(0, limit - prompt_tokens):,}.",
+            f"this model's limit is {limit:,}. Shorten the prompt{f' or ask for at most {shorter:,}' if shorter > 0 else ''}.",
+            needed_tokens=prompt_tokens + new_tokens,
+            limit_tokens=limit,
         )
     needed = prompt_tokens + new_tokens - 1
     if strategy.fixed_size and request.cache_slots is not None and request.cache_slots < needed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvdemo.backend import Backend
-from kvdemo.errors import InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
+from kvdemo.errors import ContextFull, InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.facts.plans import MemoryRequest
@@ -157,6 +157,43 @@ def test_the_next_turn_reuses_the_cache_and_forgetting_frees_it(backend: Backend
     assert encoded.reuse.how == "fresh"
     backend.release("me")
     assert backend.kept_bytes("me") == 0
+
+
+def test_a_conversation_that_is_too_long_is_refused_with_the_turns_to_drop(backend: Backend) -> None:
+    # 3 turns of about 520 tokens; the model's limit is 1,024
+    turns = [Message(role, "x" * 250) for _ in range(3) for role in ("user", "assistant")]
+    with pytest.raises(ContextFull, match=r"this turn needs [\d,]+ of 1,024 tokens.*drop the 2 oldest turns") as caught:
+        next(backend.chat((Message("system", "Be kind."), *turns, Message("user", "hi")), max_new_tokens=50))
+    assert caught.value.drop_turns == 2
+    with pytest.raises(ContextFull) as caught:
+        next(backend.chat((Message("user", "x" * 1000),), max_new_tokens=50))
+    assert caught.value.drop_turns == 0
+
+
+def test_the_operators_system_prompt_is_processed_once_and_copied_for_everybody() -> None:
+    shared = ready_backend(system_prompt="You are a patient teacher.")
+    plain = ready_backend()
+    told = (Message("system", "You are a patient teacher."), Message("user", "hi"))
+    fresh = last(plain.chat(told, max_new_tokens=8, owner="a", keep=True)).record
+    for owner in ("a", "b"):
+        encoded, *_, final = shared.chat(told, max_new_tokens=8, owner=owner, keep=True)
+        assert encoded.reuse.how == "copied"
+        assert encoded.reuse.reused_tokens == len("<system>You are a patient teacher.\n<user>")
+        assert final.record.token_ids == fresh.token_ids
+    other = (Message("system", "Another one."), Message("user", "hi"))
+    encoded, *_ = shared.chat(other, max_new_tokens=8, owner="c", keep=True)
+    assert encoded.reuse.reused_tokens == 0
+    shared.close()
+    plain.close()
+
+
+def test_the_same_turns_can_be_measured_without_reuse(backend: Backend) -> None:
+    turns = (ASK, (*ASK, Message("assistant", "yo"), Message("user", "again")))
+    records = list(backend.turns_without_reuse(turns))
+    assert [record.positions_computed for record in records] == [
+        (len("<user>hi\n<assistant>"),),
+        (len("<user>hi\n<assistant>yo\n<user>again\n<assistant>"),),
+    ]
 
 
 def test_200_visitors_who_come_and_go_leave_memory_and_threads_flat() -> None:
