@@ -10,6 +10,7 @@ from kvdemo.experiments.prefix_reuse import summarise_prefix
 from kvdemo.experiments.prompt_set import compare_set
 from kvdemo.experiments.summary import summarise
 from kvdemo.facts.model import ModelFacts
+from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
 from kvdemo.facts.questions import (
     GrowthPoint,
     GrowthResult,
@@ -23,6 +24,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec
 from kvdemo.facts.results import ComparisonResult, Environment, Verdict
 from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.planner.plan import make_plan
 
 MODEL = ModelFacts(
     name="SmolLM2-135M-Instruct",
@@ -175,3 +177,27 @@ def prefix_of(questions: int = 8) -> PrefixResult:
     )
     spec = PrefixSpec("You are careful.", tuple(pair.question for pair in pairs))
     return summarise_prefix(spec, PreparedPrefix(500, 500 * 46_080, 1.5), pairs, model=MODEL, environment=ENVIRONMENT)
+
+
+def full_layers(count: int, kv_heads: int, dim: int) -> list[LayerFootprint]:
+    """Layers of full attention, all alike."""
+    return [LayerFootprint(index, "full", kv_heads, dim, kv_heads, dim) for index in range(count)]
+
+
+def plan_of(
+    layers: Sequence[LayerFootprint] | None = None,
+    *,
+    name: str = "Llama-3.1-8B",
+    num_parameters: int | None = 8_030_261_248,
+    context_limit: int | None = 131_072,
+    attention_heads: int | None = 32,
+    dtype: str = "bfloat16",
+    seq_len: int = 32_768,
+    batch_size: int = 1,
+    **request: object,
+) -> MemoryPlan:
+    """A plan of the real planner for made-up geometry; by default that of Llama-3.1-8B."""
+    kept = tuple(full_layers(32, 8, 128) if layers is None else layers)
+    model = Architecture(name, "llama", kept, num_parameters, context_limit, dtype, "traced", attention_heads)
+    asked = MemoryRequest(seq_len, batch_size, cache_dtype=dtype, **request)  # type: ignore[arg-type]
+    return make_plan(model, asked)
