@@ -1,0 +1,368 @@
+"""Figures, tested by their data: what is drawn, what the labels say, and that no text from outside becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.plans import FixedState, LayerFootprint, MeasuredLayer, MeasuredPoint
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.palette import MEANINGS, PAPER, of_strategy
+from kvdemo.reports.chat_charts import answer_steps_chart, first_token_chart
+from kvdemo.reports.colours import dark_rules, faint
+from kvdemo.reports.compare_charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
+from kvdemo.reports.growth_chart import growth_chart
+from kvdemo.reports.layer_charts import layer_chart, sharing_chart
+from kvdemo.reports.look import clean, thin
+from kvdemo.reports.prompt_set_charts import prompt_ratios_chart, prompt_set_chart
+from kvdemo.reports.question_charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart, prefix_chart
+from kvdemo.reports.work_chart import COMPUTED, READ, work_cells, work_chart, work_words
+from tests.made_up import full_layers, growth_of, plan_of, prefix_of, prompt_set_of, result_of, run_of
+
+ALL_ARMS = ("none", "dynamic", "static", "static-compiled", "fp8")
+HOSTILE = "<img src=x onerror=alert(1)>%{x}"
+
+Chart = Callable[[ComparisonResult], go.Figure]
+COMPARE_CHARTS: list[Chart] = [arrival_chart, step_cost_chart, time_split_chart, work_chart, cache_bytes_chart]
+
+
+def sliding_layers() -> list[LayerFootprint]:
+    return [
+        LayerFootprint(index, "full", 1, 256, 1, 256)
+        if index % 6 == 5
+        else LayerFootprint(index, "sliding", 1, 256, 1, 256, window=512, held_window=511)
+        for index in range(26)
+    ]
+
+
+EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
+    **{f"{chart.__name__} {len(arms)}": (lambda chart=chart, arms=arms: chart(result_of(arms, rounds=2)))
+       for chart in COMPARE_CHARTS for arms in (("none", "dynamic"), ("dynamic", "static"), ALL_ARMS)},
+    **{f"growth {by}": (lambda by=by: growth_chart(plan_of(budget_gib=80, batch_size=8), by))
+       for by in ("length", "users", "layers", "heads")},
+    "growth of a windowed model": lambda: growth_chart(plan_of(sliding_layers(), num_parameters=10**9)),
+    "layers": lambda: layer_chart(plan_of(sliding_layers())),
+    "layers alike": lambda: layer_chart(plan_of()),
+    "sharing": lambda: sharing_chart(plan_of()),
+    "steps": lambda: answer_steps_chart(result_of(rounds=1).runs[1]),
+    "first tokens": lambda: first_token_chart([run_of(), run_of()], [None, 0.5]),
+    "ratio": lambda: growth_ratio_chart(growth_of()),
+    **{f"growth {name}": (lambda name=name: growth_figure_chart(growth_of(), name)) for name in GROWTH_FIGURES},
+    "set": lambda: prompt_set_chart(prompt_set_of()),
+    "set ratios": lambda: prompt_ratios_chart(prompt_set_of()),
+    "prefix": lambda: prefix_chart(prefix_of()),
+}  # fmt: skip
+
+
+def named(figure: go.Figure, name: str) -> list[Any]:
+    return [trace for trace in figure.data if trace.name == name]
+
+
+def texts(figure: go.Figure, name: str | None = None) -> list[str]:
+    return [
+        re.sub("<[^>]*>", " ", note.text).strip() for note in figure.layout.annotations if name in (None, note.name)
+    ]
+
+
+def test_all_rounds_are_faint_and_their_median_is_strong() -> None:
+    ends = (1.0, 1.2, 1.1)
+    runs = tuple(run_of("dynamic", (0.5, end), round_number=number) for number, end in enumerate(ends, 1))
+    figure = arrival_chart(replace(result_of(rounds=1), runs=runs))
+    (rounds,) = named(figure, "rounds")
+    assert rounds.x == (0.0, 0.5, 1.0, None, 0.0, 0.5, 1.2, None, 0.0, 0.5, 1.1, None)
+    assert rounds.y == (0, 1, 2, None) * 3
+    (median,) = named(figure, "dynamic cache")
+    assert (median.x, median.y) == ((0.0, 0.5, 1.1), (0, 1, 2))
+    assert rounds.opacity < 0.5
+    assert rounds.line.width < median.line.width
+
+
+def test_warm_ups_and_unfinished_runs_are_not_drawn() -> None:
+    runs = (
+        run_of("dynamic", (9.0, 9.9), warmup=True),
+        run_of("dynamic", (5.0, 6.0), status="cancelled"),
+        run_of("dynamic", (0.5, 1.0)),
+    )
+    figure = arrival_chart(replace(result_of(rounds=1), runs=runs))
+    assert max(x for trace in figure.data for x in trace.x if x is not None) == 1.0
+
+
+def test_labels_stand_on_the_lines_and_name_the_end() -> None:
+    assert texts(arrival_chart(result_of()), "label") == ["● dynamic cache  4.5 s", "■ no cache 19.4 s"]
+    assert arrival_chart(result_of()).layout.showlegend is False
+
+
+def test_the_slope_is_written_on_the_line_for_cached_and_uncached() -> None:
+    steps = [0.034 + 0.00002 * position for position in range(1, 101)]
+    times = [0.1]
+    for step in steps:
+        times.append(times[-1] + step)
+    figure = step_cost_chart(replace(result_of(rounds=1), runs=(run_of("dynamic", times),)))
+    assert texts(figure, "label") == ["● dynamic cache  34 ms, + 0.02 ms per token of context"]
+    (line,) = named(figure, "dynamic cache")
+    assert line.x == (1, 100)
+    assert line.y == pytest.approx((34.02, 36.0))
+
+
+def test_a_slow_step_does_not_flatten_the_chart_and_is_counted_in_words() -> None:
+    times = [0.1 + 0.05 * at for at in range(100)]
+    times = [*times[:50], *(time + 30 for time in times[50:])]
+    figure = step_cost_chart(replace(result_of(rounds=1), runs=(run_of("dynamic", times),)))
+    assert figure.layout.yaxis.range[1] < 1000
+    assert "(1 above" in texts(figure, "y title")[0]
+
+
+def test_time_is_split_into_the_first_pass_and_the_rest() -> None:
+    runs = (run_of("none", (0.2, 1.0, 2.2)), run_of("dynamic", (0.25, 0.3, 0.35)))
+    figure = time_split_chart(replace(result_of(rounds=1), runs=runs))
+    first, more = figure.data
+    assert (first.name, first.x) == ("first pass", (0.2, 0.25))
+    assert more.name == "more passes"
+    assert more.x == pytest.approx((2.0, 0.1))
+    assert set(first.marker.color) == {MEANINGS["prefill"].fill}
+    assert more.marker.color == (of_strategy("none").fill, of_strategy("dynamic").fill)
+    assert {"2.2 s", "350 ms", "2 more passes"} <= set(texts(figure))
+
+
+def test_work_is_a_triangle_against_a_diagonal_with_the_two_sums() -> None:
+    result = result_of(rounds=1)
+    figure = work_chart(result)
+    assert texts(figure, "label") == ["■ no cache  7,620 computed", "● dynamic cache  123 computed"]
+    uncached, cached = (trace.z for trace in figure.data)
+    assert {cell for row in uncached for cell in row} == {COMPUTED, None}
+    assert {cell for row in cached for cell in row} == {COMPUTED, READ, None}
+    assert all(len(trace.z) <= 40 and len(trace.z[0]) <= 40 for trace in figure.data)
+    assert work_words(result) == "62 times less work; every step still reads all 513 MiB of weights."
+
+
+def test_small_work_is_drawn_cell_by_cell() -> None:
+    uncached, per_row, per_column = work_cells(run_of("none", (1, 2, 3), prompt_tokens=2))
+    assert (per_row, per_column) == (1, 1)
+    c, r = COMPUTED, READ
+    assert uncached == [[c, c, None, None], [c, c, c, None], [c, c, c, c]]
+    assert work_cells(run_of("dynamic", (1, 2, 3), prompt_tokens=2))[0] == [
+        [c, c, None, None], [r, r, c, None], [r, r, r, c],
+    ]  # fmt: skip
+
+
+def test_arms_with_the_same_work_share_a_panel() -> None:
+    figure = work_chart(result_of(ALL_ARMS, rounds=1))
+    assert len(figure.data) == 2
+    assert texts(figure, "label")[1] == "● dynamic cache  and 3 more 123 computed"
+    alike = result_of(("dynamic", "static"), rounds=1)
+    assert work_words(alike).startswith("The same work in each;")
+
+
+def test_bytes_over_the_run_show_storage_where_it_is_more() -> None:
+    grows = tuple((size * 2**20, 5 * 2**20) for size in (1, 2, 3))
+    run = run_of("dynamic", (1, 2, 3), cache_bytes_by_token=grows)
+    figure = cache_bytes_chart(replace(result_of(rounds=1), runs=(run,)))
+    (held,) = named(figure, "dynamic cache")
+    (storage,) = named(figure, "dynamic cache, storage")
+    assert (held.y, storage.y) == ((1, 2, 3), (5, 5, 5))
+    assert storage.line.dash == "dot"
+
+
+@pytest.mark.parametrize("chart", COMPARE_CHARTS)
+def test_a_comparison_in_which_nothing_finished_draws_an_empty_chart(chart: Chart) -> None:
+    runs = (run_of("none", (), status="failed"), run_of("dynamic", (), status="failed"))
+    assert chart(replace(result_of(rounds=1), runs=runs)).layout.title.text
+
+
+@pytest.mark.parametrize("chart", COMPARE_CHARTS)
+def test_one_token_is_enough_to_draw(chart: Chart) -> None:
+    assert chart(result_of(rounds=1, new_tokens=1)).layout.title.text
+
+
+def test_growth_marks_and_names_where_the_cache_passes_the_weights() -> None:
+    figure = growth_chart(plan_of(batch_size=8, budget_gib=80))
+    assert texts(figure, "crossing") == [
+        "○ passes the weights at  15,317 tokens per request",
+        "◇ fills the budget at  66,604 tokens per request",
+    ]
+    weights, _ = named(figure, "crossing")
+    assert (weights.x, weights.y) == ((15_317,), (16_060_522_496,))
+    assert {note.text for note in figure.layout.annotations if note.name.startswith("level")} == {
+        "weights 14.96 GiB",
+        "80 GiB less weights",
+    }
+    held = named(figure, "dynamic, static")[0]
+    assert held.y[held.x.index(131_072)] == 8 * 131_072 * 131_072
+
+
+def test_growth_without_a_crossing_names_none() -> None:
+    states = [LayerFootprint(index, "state", fixed=(FixedState(1000),)) for index in range(4)]
+    figure = growth_chart(plan_of(states, num_parameters=10**9))
+    assert texts(figure, "crossing") == []
+
+
+def test_growth_by_users_and_layers_marks_the_first_that_reaches() -> None:
+    plan = plan_of(batch_size=8, budget_gib=80)
+    assert texts(growth_chart(plan, "users"), "crossing")[0] == "○ passes the weights at  4 requests at once"
+    assert texts(growth_chart(plan, "layers"), "crossing") == ["○ passes the weights at  15 layers"]
+
+
+def test_measured_points_are_drawn_on_top_for_one_request_only() -> None:
+    layers = tuple(MeasuredLayer(index, "full", 1000, 1000, 1000) for index in range(32))
+    points = [MeasuredPoint("dynamic", 1024, layers)]
+    (measured,) = named(growth_chart(plan_of(), measured=points), "measured")
+    assert (measured.x, measured.y) == ((1024,), (32_000,))
+    assert named(growth_chart(plan_of(batch_size=2), measured=points), "measured") == []
+
+
+def test_several_models_are_told_apart_by_name_and_marker() -> None:
+    others = [plan_of(full_layers(16, 8, 64), name=f"model {HOSTILE}"), plan_of(sliding_layers(), name="windowed")]
+    figure = growth_chart(plan_of(), others=others)
+    markers = [trace.marker.symbol for trace in figure.data if trace.name.endswith(" markers")]
+    assert len(set(markers)) == 3
+    assert "<img" not in figure.to_json()
+
+
+def test_layers_that_are_alike_fold_to_one_row_cut_into_heads() -> None:
+    figure = layer_chart(plan_of(seq_len=1024))
+    (bars,) = figure.data
+    assert len(bars.x) == 8
+    assert len(set(bars.y)) == 1
+    assert texts(figure, "kind") == ["full, 8 heads: 32 layers of 4.0 MiB"]
+
+
+def test_kinds_of_layers_are_named_and_every_layer_has_its_bytes() -> None:
+    plan = plan_of(sliding_layers(), seq_len=2048)
+    figure = layer_chart(plan)
+    assert texts(figure, "kind") == ["▨ sliding 512 : 22 of 26 layers", "■ full : 4 of 26 layers"]
+    drawn = sorted((y, round(x * 2**20)) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True))
+    assert drawn == [(layer.footprint.index, layer.held_bytes) for layer in plan.layers]
+    assert "2 (K, V) × 1 heads × 256 × 511 tokens" in figure.data[0].customdata[0]
+
+
+def test_layers_that_share_another_layers_cache_hold_nothing_and_say_whose_it_is() -> None:
+    shared = LayerFootprint(2, "shared", shares=1)
+    figure = layer_chart(plan_of([*full_layers(2, 2, 64), shared]))
+    assert texts(figure, "kind")[1] == "shared: 1 layer of 0 B"
+    assert "shared with layer 1" in figure.data[1].customdata[0]
+
+
+def test_sharing_heads_is_shown_against_none_and_one() -> None:
+    figure = sharing_chart(plan_of(seq_len=8192))
+    assert figure.data[0].x == (4.0, 1.0, 0.125)
+    assert texts(figure)[::2] == ["every head its own keys (32)", "as built (8)", "one shared head (1)"]
+    latent = plan_of([LayerFootprint(0, "latent", 1, 512, 1, 64)])
+    assert "nothing to share" in texts(sharing_chart(latent))[0]
+
+
+def test_first_tokens_without_reuse_are_drawn_only_where_they_were_measured() -> None:
+    turns = [run_of("dynamic", (0.1 * at, 1.0)) for at in (1, 2, 3)]
+    figure = first_token_chart(turns, [None, None, 0.9])
+    assert (named(figure, "read again")[0].x, named(figure, "cache kept")[0].x) == ((3,), (1, 2, 3))
+    assert named(first_token_chart(turns), "read again") == []
+
+
+def test_growth_of_the_gain_has_a_line_per_prompt_length_with_intervals() -> None:
+    growth = growth_of(prompts=(16, 128), answers=(16, 32))
+    figure = growth_ratio_chart(growth)
+    assert [trace.x for trace in figure.data if trace.name in ("16", "128")] == [(16, 32), (16, 32)]
+    comparison = growth.points[0].result.comparison("dynamic")
+    assert comparison is not None
+    assert named(figure, "16")[0].y[0] == comparison.ratio
+    assert named(figure, "interval")[0].y[:2] == (comparison.low, comparison.high)
+
+
+def test_a_set_shows_each_prompt_and_the_longest_allowed() -> None:
+    figure = prompt_set_chart(prompt_set_of())
+    (prompts,) = named(figure, "prompts")
+    assert (prompts.x, prompts.y) == ((20, 170, 320), (30, 40, 50))
+    assert texts(figure, "limit")[0].startswith("longest allowed: 600 tokens")
+
+
+def test_the_prompt_that_gains_least_is_named_first() -> None:
+    figure = prompt_ratios_chart(prompt_set_of())
+    (ratios,) = named(figure, "ratio")
+    assert list(ratios.x) == sorted(ratios.x)
+    assert texts(figure, "worst")[0].startswith("least: question-1")
+
+
+def test_a_prefix_shows_both_times_of_every_question_and_when_it_pays() -> None:
+    figure = prefix_chart(prefix_of(3))
+    assert named(figure, "processed every time")[0].y == pytest.approx((1.6, 1.61, 1.62))
+    assert named(figure, "kept and copied")[0].y == pytest.approx((0.11, 0.112, 0.114))
+    assert "pays from question" in texts(figure, "price")[0]
+
+
+def test_no_text_from_outside_becomes_markup_or_a_template() -> None:
+    assert clean(HOSTILE) == "&lt;img src=x onerror=alert(1)&gt;%&#123;x}"
+    assert clean("a\nb\x00 &amp;") == "a b &amp;amp;"
+    assert len(clean("x" * 500, max_chars=20)) == 20
+    strange = StrategyRow("dynamic", HOSTILE, "", exact=True, keeping="no")
+    result = result_of(rounds=1)
+    result = replace(result, strategies=(result.strategies[0], strange))
+    prompts = prompt_set_of([HOSTILE])
+    for figure in [
+        *(chart(result) for chart in COMPARE_CHARTS),
+        prompt_set_chart(prompts),
+        prompt_ratios_chart(prompts),
+    ]:
+        words = figure.to_json()
+        assert "<img" not in words
+        assert "onerror=alert(1)>%{x}" not in words
+
+
+@pytest.mark.parametrize("name", EVERY_FIGURE)
+def test_every_figure_keeps_the_rules_of_the_look(name: str) -> None:
+    figure = EVERY_FIGURE[name]()
+    layout = figure.layout
+    assert layout.title.text.endswith("?</b>")
+    assert layout.height >= 120
+    assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0, 0, 0, 0)"
+    assert layout.showlegend is False
+    assert {trace.type for trace in figure.data} <= {"scatter", "bar", "heatmap"}
+    assert all(note.font.size >= 14 for note in layout.annotations)
+    assert all(axis.title.text for axis in figure.select_xaxes() if axis.visible is not False)
+    known = {colour for meaning in MEANINGS.values() for colour in (meaning.fill, meaning.text)}
+    known |= {colour for paper in PAPER.values() for colour in (paper.faint_text, paper.card)}
+    allowed = {faint(colour, 1).rsplit(",", 1)[0] for colour in known} | {"rgba(0, 0, 0"}
+    used = json.dumps(figure.to_plotly_json(), default=list)
+    assert {colour.rsplit(",", 1)[0] for colour in re.findall(r"rgba\([^)]*\)", used)} <= allowed
+    assert set(re.findall(r"#[0-9A-Fa-f]{6}", used)) <= known
+    assert len(figure.to_json()) < 400_000
+
+
+def test_arms_can_be_told_apart_without_colour() -> None:
+    figure = arrival_chart(result_of(ALL_ARMS))
+    dashes = [trace.line.dash for trace in figure.data if trace.mode == "lines" and trace.name != "rounds"]
+    markers = [trace.marker.symbol for trace in figure.data if trace.name.endswith(" markers")]
+    assert len(set(zip(dashes, markers, strict=True))) == len(ALL_ARMS)
+    assert {text[0] for text in texts(figure, "label")} == {"■", "●", "▲", "◆", "✖"}
+
+
+def test_long_runs_are_thinned_but_keep_their_ends() -> None:
+    assert thin(10_000, 5) == [0, 2500, 5000, 7499, 9999]
+    assert thin(3, 5) == [0, 1, 2]
+    figure = arrival_chart(result_of(rounds=1, new_tokens=3000))
+    assert sum(len(trace.x) for trace in figure.data) < 1500
+    assert named(figure, "dynamic cache")[0].y[-1] == 3000
+
+
+def test_charts_follow_the_page_into_the_dark_with_the_palettes_colours() -> None:
+    rules = dark_rules()
+    for meaning in MEANINGS.values():
+        if meaning.fill.lower() != meaning.dark.lower():
+            assert meaning.dark in rules
+    assert '.dark .js-plotly-plot [style*="stroke: rgb(213, 94, 0)"] {stroke: #FF8A3D !important;}' in rules
+
+
+def test_style_rules_and_calls_need_no_plotly_and_no_report_needs_torch() -> None:
+    code = (
+        "import sys, kvdemo.reports.colours; assert 'plotly' not in sys.modules\n"
+        "import kvdemo.reports.report, kvdemo.reports.growth_chart, kvdemo.reports.question_charts\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
