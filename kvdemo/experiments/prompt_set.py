@@ -43,15 +43,16 @@ def prompt_set(
 
     InvalidRequest at once for strategies that cannot run and, naming every such row, for prompts that are longer than
     spec.longest_tokens or the model's context with their answer. A warm-up runs before the first prompt of each length
-    class (a power of two of tokens), not before every prompt.
+    class (powers of two of the prompt and of the whole request, which compiled code belongs to), not before every prompt.
     """
     rows = chosen_rows(spec.strategies, strategies)
     specs = [_spec_of(spec, row) for row in spec.prompts]
     lengths = _checked_lengths(spec, specs, count_tokens, model)
-    warm: set[int] = set()
+    warm: set[tuple[int, int]] = set()
 
     def begin(index: int, left_s: float | None) -> Iterator[Step | ComparisonResult]:
-        length_class = lengths[index].bit_length()
+        needed = lengths[index] + specs[index].max_new_tokens - 1
+        length_class = (lengths[index].bit_length(), (needed - 1).bit_length())
         cold = length_class not in warm
         warm.add(length_class)
         return compare(

@@ -6,7 +6,6 @@ It never runs anything, so that a stopped comparison, an opened file and a finis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from kvdemo.experiments.statistics import fit_line, median, order_statistic_interval, paired_ratios, spread
 from kvdemo.facts.model import ModelFacts, StrategyRow
@@ -35,8 +34,7 @@ def summarise(
 ) -> ComparisonResult:
     """What do these runs say? The first strategy is the baseline of every comparison; `gaps` are by candidate."""
     rows = tuple(strategies[key] for key in spec.strategies)
-    runs = tuple(runs)
-    kept = tuple(_with_compile_time(run, runs, rows) for run in runs)
+    kept = tuple(runs)
     comparisons: list[Comparison] = []
     for row in rows[1:]:
         pairs = paired(kept, rows[0].key, row.key)
@@ -126,6 +124,7 @@ def _arm(result: ComparisonResult, key: str) -> ArmSummary:
     row, counted = result.row(key), result.counted(key)
     warmup = next((run for run in result.runs if run.strategy == key and run.warmup), None)
     last = counted[-1] if counted else None
+    compiling = [run.compile_s for run in result.runs if run.strategy == key and run.compile_s is not None]
     tokens = [run.new_tokens for run in counted]
     shortest = min((len(run.step_s) for run in counted), default=0)
     steps = tuple(median(run.step_s[index] for run in counted) or 0.0 for index in range(shortest))
@@ -149,29 +148,13 @@ def _arm(result: ComparisonResult, key: str) -> ArmSummary:
         peak_bytes=spread(run.peak_bytes for run in counted),
         peak_kind=last.peak_kind if last else None,
         positions_computed=last.total_computed if last else 0,
-        compile_s=warmup.compile_s if warmup else None,
+        compile_s=sum(compiling) if compiling else None,
         warmup_s=warmup.generation_s if warmup else None,
         step_s=steps,
         step_line=fit_line(range(1, shortest + 1), steps),
         finish_reasons=tuple(sorted({run.finish_reason for run in counted if run.finish_reason})),
         left_out=sum(run.strategy == key and run.status != "ok" for run in result.runs),
     )
-
-
-def _with_compile_time(run: RunRecord, runs: Sequence[RunRecord], rows: Sequence[StrategyRow]) -> RunRecord:
-    """The warm-up of an arm that compiles, with the time by which it was longer than the same run compiled."""
-    compiles = any(row.compiles and row.key == run.strategy for row in rows)
-    if not (run.warmup and compiles and run.compile_s is None and run.generation_s is not None):
-        return run
-    timed = [
-        other.generation_s
-        for other in runs
-        if other.strategy == run.strategy and other.counts and other.new_tokens == run.new_tokens
-    ]
-    usual = median(timed)
-    if usual is None or run.generation_s <= max(time for time in timed if time is not None):
-        return run
-    return replace(run, compile_s=run.generation_s - usual)
 
 
 def _texts_around(one: RunRecord, other: RunRecord, index: int, decode: Decode | None) -> tuple[str, str]:

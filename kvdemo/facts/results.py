@@ -182,7 +182,7 @@ class ArmSummary:
     tokens                 (fewest, most) new tokens of a counted run
     cache_bytes            of the last counted run; cache_bytes_by_device the same, per device
     positions_computed     by one run, all forwards together
-    compile_s, warmup_s    of the warm-up, reported apart
+    warmup_s               of the warm-up, reported apart; compile_s: of all runs together, None where nothing was compiled
     step_line              step time in s by position in the answer (1, 2, ...), fitted through the medians step_s
     left_out               runs that failed, were cancelled or timed out
     """

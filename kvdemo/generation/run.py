@@ -17,6 +17,7 @@ from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import PrefillProgress, Reuse
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.device import Device, device_of
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Run:
     final_tokens: int = 0
     final_weight: CacheWeight = field(default_factory=lambda: CacheWeight(0, 0, {}))
     final_layers: tuple[LayerBytes, ...] = ()
+    compile_s: float | None = None
     _accepted_s: float = 0.0
     _prompt_seen: bool = False
 
@@ -123,6 +125,15 @@ class Run:
         return Ended(why)
 
     def _generate(self) -> None:
+        if not self.strategy.compiles:
+            return self._call_generate()
+        with timing_compiles() as clock:
+            try:
+                self._call_generate()
+            finally:
+                self.compile_s = clock.spent_s
+
+    def _call_generate(self) -> None:
         import torch
 
         model, request = self.loaded.model, self.request

@@ -238,6 +238,7 @@ class _Told:
             cache_bytes_by_device=dict(run.final_weight.by_device),
             peak_bytes=run.device.peak_bytes(),
             peak_kind=run.device.peak_kind,
+            compile_s=run.compile_s,
             would_end_at=next((at for at, token_id in enumerate(ids) if token_id in ends), None),
         )
 

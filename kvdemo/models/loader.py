@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ from kvdemo.settings import Settings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["chosen_device", "chosen_dtype", "load", "unpack_gguf"]
+__all__ = ["chosen_device", "chosen_dtype", "keep_compiled_code", "load", "unpack_gguf"]
 
 log = logging.getLogger(__name__)
 SAFE = MappingProxyType({"local_files_only": True, "trust_remote_code": False})
@@ -72,6 +73,16 @@ def unpack_gguf(gguf: Path, folder: Path, progress: Callable[[str], None]) -> No
         tokenizer.save_pretrained(folder)
 
 
+def keep_compiled_code(home: Path) -> None:
+    """What torch.compile makes is kept in `home`, so that a later start pays for little of it; an operator's own place
+    (TORCHINDUCTOR_CACHE_DIR) stands. Where `home` cannot be written, torch keeps it in a temporary folder."""
+    folder = home / "compiled"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+
+
 def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress: Callable[[str], None]) -> LoadedModel:
     to_convert = source.kind in ("gguf", "embedded") and converted_folder(_path(source), settings.home) is None
     to_fetch = source.path is None
@@ -81,6 +92,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         return lambda words: progress(f"{words}, {number} of {num_steps}")
 
     step(1)("importing torch")
+    keep_compiled_code(settings.home)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     device = chosen_device(settings.device)

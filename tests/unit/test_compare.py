@@ -258,7 +258,8 @@ def test_without_known_slots_a_cache_of_fixed_size_is_warmed_up_at_full_length()
 def test_compiling_is_announced_before_it_starts_and_its_time_stands_apart() -> None:
     def script(request: GenerationRequest, earlier: int) -> RunRecord:
         late_s = 50.0 if request.strategy == "static-compiled" and not earlier else 0.0
-        return record(request.strategy, [t + late_s for t in steady(request, earlier).token_times_s])
+        times = [t + late_s for t in steady(request, earlier).token_times_s]
+        return record(request.strategy, times, compile_s=late_s or None)
 
     steps, result, run = play(spec_of("none", "static-compiled", rounds=2), script)
     phases = [step.phase for step in steps if isinstance(step, Progress)]

@@ -170,9 +170,7 @@ def test_ratios_per_prompt_and_over_the_set_with_the_worst_named() -> None:
 def test_six_prompts_make_an_interval() -> None:
     _, result, _ = play(PromptSetSpec(rows_of(*"abcdef"), max_new_tokens=5))
     assert result.comparisons[0].coverage == 0.96875
-    assert plain(prompt_set_headline(result)).startswith(
-        "Dynamic cache: 4.0 times faster (4.0 to 4.0 over 6 prompts)."
-    )
+    assert plain(prompt_set_headline(result)).startswith("Dynamic cache: 4.0 times faster (4.0 to 4.0 over 6 prompts).")
 
 
 def test_a_row_has_its_own_system_prompt_and_length() -> None:
@@ -186,6 +184,12 @@ def test_a_row_has_its_own_system_prompt_and_length() -> None:
 def test_the_warm_up_comes_once_per_length_class() -> None:
     _, result, _ = play(PromptSetSpec(rows_of("x" * 10, "y" * 12, "z" * 100), max_new_tokens=5))
     assert [sum(run.warmup for run in item.result.runs) for item in result.prompts] == [2, 0, 2]
+
+
+def test_a_request_that_needs_a_longer_compiled_cache_is_warmed_up_again() -> None:
+    rows = (PromptRow("x" * 300, "p1", max_new_tokens=10), PromptRow("y" * 310, "p2", max_new_tokens=300))
+    _, result, _ = play(PromptSetSpec(rows, strategies=("dynamic", "static-compiled")))
+    assert [sum(run.warmup for run in item.result.runs) for item in result.prompts] == [2, 2]
 
 
 def test_prompts_that_do_not_fit_are_all_named_before_anything_runs() -> None:
