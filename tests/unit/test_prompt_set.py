@@ -123,7 +123,7 @@ def test_the_shipped_set_reads_and_spans_short_questions_and_long_articles() -> 
     assert 1000 < words[-1] < 1600
 
 
-STEP_S = {"none": 0.4, "dynamic": 0.1}
+STEP_S = {"none": 0.4, "dynamic": 0.1, "static-compiled": 0.05}
 
 
 def steady(request: GenerationRequest, earlier: int) -> RunRecord:
