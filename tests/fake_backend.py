@@ -11,9 +11,11 @@ from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady
 from kvdemo.experiments.compare import compare
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
+from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, Message, SamplingParams, checked_int
+from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
+from kvdemo.planner import catalog, plan
 
 __all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
 
@@ -60,6 +62,18 @@ ENVIRONMENT = Environment(
     accelerator=None,
     commit=None,
     measured_at="2025-11-30T12:00:00+00:00",
+)
+ARCHITECTURE = Architecture(
+    name=FACTS.name,
+    model_type="llama",
+    layers=tuple(
+        LayerFootprint(index, "full", kv_heads=3, key_dim=64, value_heads=3, value_dim=64) for index in range(30)
+    ),
+    num_parameters=FACTS.num_parameters,
+    context_limit=FACTS.context_limit,
+    dtype="float32",
+    method="traced",
+    attention_heads=9,
 )
 PER_TOKEN = FACTS.cache_bytes_per_token
 
@@ -203,6 +217,33 @@ class FakeBackend:
         yield from compare(
             spec, run, model=FACTS, environment=ENVIRONMENT, strategies=rows, prompt_tokens=4, stop=stop.is_set
         )
+
+    def catalogue(self) -> list[str]:
+        return catalog.names()
+
+    def architecture(self, model: str | None = None, config: str = "") -> Architecture:
+        if config.strip():
+            raise InvalidRequest("config.json", "line 1, column 2: expected a property name")
+        if model is not None:
+            return catalog.architecture(model)
+        self.describe()
+        return ARCHITECTURE
+
+    def plan_of(self, geometry: Architecture, request: MemoryRequest) -> MemoryPlan:
+        return plan.make_plan(geometry, request)
+
+    def plan_document(self, made: MemoryPlan) -> dict[str, object]:
+        return plan.as_document(made)
+
+    def measure_memory(self, spec: MeasureSpec, *, owner: str) -> Iterator[MeasuredPoint]:
+        self.describe()
+        for strategy in spec.strategies:
+            for length in spec.lengths:
+                if self.step_s:
+                    time.sleep(self.step_s)
+                each = 2 * 3 * 64 * 4 * length
+                layers = tuple(MeasuredLayer(index, "full", each, each, each) for index in range(30))
+                yield MeasuredPoint(strategy, length, layers, process_bytes=900 * 2**20)
 
     def stop(self, owner: str) -> None:
         self.stopped.append(owner)

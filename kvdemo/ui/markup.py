@@ -48,11 +48,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str) -
 
 
 def fragment(value: str = "", *, elem_id: str, classes: tuple[str, ...] = (), visible: bool = True) -> gr.Markdown:
-    """The component that shows a fragment."""
+    """The component that shows a fragment; one that begins empty takes no room while it is empty."""
     return gr.Markdown(
         value,
         elem_id=elem_id,
-        elem_classes=["kv-fragment", *classes],
+        elem_classes=["kv-fragment", *classes, *(["kv-optional"] if not value else [])],
         latex_delimiters=[],
         visible=visible,
     )

@@ -8,21 +8,24 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.facts.model import Loading
+from kvdemo.facts.plans import MAX_BATCH, MAX_LENGTH
 from kvdemo.settings import Settings
-from kvdemo.ui import chat_tab, compare_runs, compare_tab
+from kvdemo.ui import api, chat_tab, compare_runs, compare_tab, memory_tab
+from kvdemo.ui.api import add_api
 from kvdemo.ui.chat_tab import build_chat_tab
 from kvdemo.ui.choices import strategy_choices, strategy_notes
 from kvdemo.ui.compare_tab import build_compare_tab
 from kvdemo.ui.exports import Exports
 from kvdemo.ui.header import header
 from kvdemo.ui.markup import fragment
+from kvdemo.ui.memory_tab import MemoryTab, build_memory_tab
 from kvdemo.ui.theme import page_style
 from kvdemo.ui.wiring import LIGHT, owner_of
 
 __all__ = ["build_page", "page_style"]
 
 TABS = ("chat", "compare", "memory")
-PLACES = (chat_tab.PLACE, compare_tab.PLACE)
+PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE)
 TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 
@@ -38,10 +41,19 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
                 chat = build_chat_tab(backend, settings)
             with gr.Tab("Compare", id="compare", elem_id="tab-compare"):
                 compare = build_compare_tab(backend, settings, exports)
+            with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
+                memory = build_memory_tab(backend, settings)
         parts = [head, timer, chat.strategy, chat.strategy_notes]
         parts += [compare.strategies, compare.strategy_notes, compare.count]
         gr.on([demo.load, timer.tick], _status(backend), compare.counted, parts, **LIGHT)
-        demo.load(_opened, None, tabs, **LIGHT)
+        asked_for = [tabs, memory.model, memory.seq_len, memory.batch]
+        arrived = demo.load(_opened(backend), None, asked_for, **LIGHT)
+        # Drawing libraries take seconds to import: only for those who look.
+        seen = gr.State(False)
+        memory_place.select(_seen(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
+        arrived.then(_seen_on_arrival(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
+        timer.tick(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
+        add_api(backend)
         demo.unload(_closed(backend))
     return demo
 
@@ -68,10 +80,53 @@ def _status(backend: Any) -> Callable[..., list[Any]]:
     return status
 
 
-def _opened(request: gr.Request) -> Any:
-    """The tab that the address asks for, if there is one of that name."""
-    wanted = request.query_params.get("tab", "")
-    return gr.update(selected=wanted) if wanted in TABS else gr.skip()
+def _opened(backend: Any) -> Callable[..., list[Any]]:
+    models = set(backend.catalogue())
+
+    def opened(request: gr.Request) -> list[Any]:
+        """What the address asks for, as far as there is such a thing: the tab, and Memory's model and sizes."""
+        asked = request.query_params
+        tab, model = asked.get("tab", ""), asked.get("model", "")
+        return [
+            gr.update(selected=tab) if tab in TABS else gr.skip(),
+            model if model in models else gr.skip(),
+            _number(asked.get("seq_len", ""), MAX_LENGTH),
+            _number(asked.get("batch", ""), MAX_BATCH),
+        ]
+
+    return opened
+
+
+def _number(asked: str, most: int) -> Any:
+    """A whole number from an address, if it is one from 1 to `most`."""
+    good = asked.isascii() and asked.isdigit() and len(asked) < 12 and 1 <= int(asked) <= most
+    return int(asked) if good else gr.skip()
+
+
+def _seen(memory: MemoryTab) -> Callable[..., list[Any]]:
+    def seen(*form: Any) -> list[Any]:
+        return [True, *memory.show(*form)]
+
+    return seen
+
+
+def _seen_on_arrival(memory: MemoryTab) -> Callable[..., list[Any]]:
+    def seen(request: gr.Request, *form: Any) -> list[Any]:
+        if request.query_params.get("tab") != "memory":
+            return [gr.skip() for _ in range(1 + len(memory.outputs))]
+        return [True, *memory.show(*form)]
+
+    return seen
+
+
+def _came(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
+    def came(seen: bool, *form: Any) -> list[Any]:
+        """The model has come while Memory was open: draw it."""
+        if not seen or isinstance(backend.status(), Loading):
+            return [gr.skip() for _ in memory.outputs]
+        return memory.show(*form)
+
+    return came
 
 
 def _closed(backend: Any) -> Callable[..., None]:

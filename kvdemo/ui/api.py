@@ -1,0 +1,118 @@
+"""The stable API: three endpoints with typed parameters; everything else on the page is private.
+
+Gradio reads the signatures while the page is built, so that annotations here are objects, not text.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.documents import document, run_document
+from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
+from kvdemo.facts.requests import CompareSpec, Message, SamplingParams
+from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
+from kvdemo.ui.wiring import owner_of
+
+__all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_dict", "memory_endpoint"]
+
+PLACE = "api"
+
+
+def add_api(backend: Any) -> None:
+    """Add /chat, /compare and /memory to the current Blocks."""
+    model = {"concurrency_id": "model", "concurrency_limit": 20}
+    gr.api(chat_endpoint(backend), api_name="chat", **model)
+    gr.api(compare_endpoint(backend), api_name="compare", **model)
+    gr.api(memory_endpoint(backend), api_name="memory", concurrency_id="config", concurrency_limit=2)
+
+
+def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
+    def chat(
+        request: gr.Request,
+        message: str,
+        system_prompt: str = "",
+        max_new_tokens: int = 128,
+        strategy: str = "dynamic",
+        temperature: float = 0,
+        seed: int = 0,
+    ) -> Iterator[dict]:
+        """One answer, event by event; the last event is "finished" and carries the run's figures and the whole text."""
+        try:
+            system = (Message("system", system_prompt),) if system_prompt else ()
+            events = backend.chat(
+                (*system, Message("user", message)),
+                max_new_tokens=max_new_tokens,
+                strategy=strategy,
+                sampling=SamplingParams(temperature=temperature, seed=seed),
+                owner=owner_of(request, PLACE),
+            )
+            try:
+                for event in events:
+                    yield event_as_dict(event)
+            finally:
+                events.close()
+        except KvdemoError as error:
+            raise _refusal(error) from error
+
+    return chat
+
+
+def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
+    def compare(
+        request: gr.Request,
+        prompt: str,
+        max_new_tokens: int = 64,
+        strategies: list[str] = ["none", "dynamic"],  # noqa: B006  Gradio shows the default; it is only read
+        rounds: int = 1,
+    ) -> Iterator[dict]:
+        """A comparison: progress, then the same document that the command prints."""
+        try:
+            spec = CompareSpec(prompt, tuple(strategies), max_new_tokens, rounds)
+            steps = backend.compare(spec, owner=owner_of(request, PLACE))
+            try:
+                for step in steps:
+                    if isinstance(step, Progress):
+                        yield {"event": "progress", **asdict(step)}
+                    elif isinstance(step, ArmFailed):
+                        told = {"strategy": step.strategy, "round": step.round, "message": step.message}
+                        yield {"event": "failed", **told}
+                    elif isinstance(step, ComparisonResult):
+                        yield document(step)
+            finally:
+                steps.close()
+        except KvdemoError as error:
+            raise _refusal(error) from error
+
+    return compare
+
+
+def memory_endpoint(backend: Any) -> Callable[..., dict]:
+    def memory(seq_len: int, batch_size: int = 1, config: str = "") -> dict:
+        """The cache of the loaded model, or of a config.json given as text, in that model's own dtype."""
+        try:
+            geometry = backend.architecture(None, config)
+            dtype = geometry.dtype if geometry.dtype in CACHE_DTYPES else "bfloat16"
+            plan = backend.plan_of(geometry, MemoryRequest(seq_len, batch_size, cache_dtype=dtype))
+            return backend.plan_document(plan)
+        except KvdemoError as error:
+            raise _refusal(error) from error
+
+    return memory
+
+
+def event_as_dict(event: GenerationEvent) -> dict[str, Any]:
+    """An event of the stream as plain values."""
+    if isinstance(event, Finished):
+        return {"event": "finished", "reason": event.reason, **run_document(event.record)}
+    names = {Waiting: "waiting", PromptEncoded: "prompt_encoded", PrefillProgress: "prefill_progress"}
+    name = "token" if isinstance(event, TokenEmitted) else names.get(type(event), "working")
+    return {"event": name, **asdict(event)}
+
+
+def _refusal(error: KvdemoError) -> gr.Error:
+    """What the caller is told; the log needs no traceback of a refusal."""
+    return gr.Error(str(error), print_exception=False)
