@@ -33,8 +33,8 @@ class CacheCall:
     file: dict[str, Any]
     extra: tuple[str, ...] = ()
 
-    def arguments(self, slots: int) -> list[str]:
-        """The arguments of generate, each as one piece of code."""
+    def arguments(self, slots: int | str) -> list[str]:
+        """The arguments of generate, each as one piece of code; `slots` may be an expression."""
         if not self.cache:
             return ["use_cache=False"]
         return ["use_cache=True", f"cache={self.cache.format(slots=slots)}", *self.extra]

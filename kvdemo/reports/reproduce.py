@@ -50,8 +50,8 @@ def reproduce_script(result: ComparisonResult) -> str:
         templates()
         .get_template("reproduce.py.j2")
         .render(
-            about=f"Compares {' and '.join(spec.strategies)} on one prompt, as kvdemo {result.environment.kvdemo} did.",
-            transformers=result.environment.transformers,
+            about=f"Compares {', '.join(spec.strategies)} on one prompt, as kvdemo {version(result.environment.kvdemo)} did.",
+            transformers=version(result.environment.transformers),
             imports=", ".join(sorted(imports)),
             model=code(model_id(result)),
             dtype=model.dtype if model.dtype in DTYPES else "float32",
@@ -70,7 +70,10 @@ def reproduce_script(result: ComparisonResult) -> str:
 
 
 def arguments(result: ComparisonResult, key: str) -> list[str]:
-    return call_of(key).arguments(slots_for(strategy_of(key), slots_needed(result)))
+    """The arm's arguments; a cache of fixed size is made for the prompt of the script, a compiled one as it was."""
+    strategy = strategy_of(key)
+    slots = slots_for(strategy, slots_needed(result)) if strategy.compiles else "length + new_tokens"
+    return call_of(key).arguments(slots)
 
 
 def code(value: object) -> str:

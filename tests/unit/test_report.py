@@ -1,0 +1,302 @@
+"""The report: complete, escaped, loading nothing; its script runs, and its way back leads back."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kvdemo.caches.strategies import STRATEGIES, slots_for
+from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.requests import SamplingParams
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.models.loaded import LoadedModel
+from kvdemo.reports.calls import CALLS, keep_or_go_back
+from kvdemo.reports.compare_charts import arrival_chart, step_cost_chart
+from kvdemo.reports.report import fenced, markdown_text, report_html, report_markdown
+from kvdemo.reports.reproduce import command_of, reproduce_script
+from kvdemo.reports.static_svg import figure_svg
+from kvdemo.reports.unknowns import not_yet_known
+from tests.made_up import MODEL, result_of, run_of
+from tests.tiny import tiny_model, tiny_tokenizer
+
+HOSTILE = '</pre><script>alert(1)</script><img src="https://example.org/x">|`'
+DECISION = CacheDecision(
+    value=True,
+    source="library default",
+    cache_implementation=None,
+    cache_class="DynamicCache",
+    attention="sdpa",
+    compiles=False,
+    settings={"call": None, "generation_config.json": None, "config.json": None},
+)
+
+
+class Page(HTMLParser):
+    """What a page asks for, which elements it has, and its text in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.words.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    result = result_of(rounds=2)
+    return report_html(result, decision=DECISION, change=keep_or_go_back(result, "dynamic", DECISION))
+
+
+def test_page_one_has_its_three_parts_in_order(page: str) -> None:
+    words = Page(page).words
+    places = [words.index(part) for part in (
+        "1. What is in force now",
+        "2. A representative timing comparison",
+        "3. What is not yet known",
+        "The charts",
+        "Keep this, or go back",
+        "How it was measured",
+        "Every run",
+        "Repeat it",
+        "Reproduce without kvdemo",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert words[places[0] + 1] == "cache on (library default), DynamicCache, sdpa, not compiled."
+
+
+def test_the_page_says_what_was_measured_how_and_with_what(page: str) -> None:
+    text = " ".join(Page(page).words)
+    for part in (
+        "decode_s / (new tokens - 1)",
+        "Timed: from accepted to last token. Left out: loading, warm-up, queue, drawing the page.",
+        "2.13.0+cpu",
+        "0123abc",
+        "The red cat was",
+        "python -m kvdemo compare --prompt",
+    ):
+        assert part in text
+    assert text.count("warm-up ok") == 2
+
+
+def test_the_page_loads_nothing_and_has_no_script(page: str) -> None:
+    found = Page(page)
+    assert not {"script", "link", "img", "iframe", "object", "form", "base"} & set(found.tags)
+    assert not {name for name, _ in found.attributes if name in ("src", "href") or name.startswith("on")}
+    assert "url(" not in page
+    assert "@import" not in page
+    assert re.findall(r"https?://[^\"' <]*", page) == ["http://www.w3.org/2000/svg"] * page.count("<svg")
+    assert "default-src 'none'" in page
+    assert len(page) < 500_000
+
+
+def test_charts_are_inside_once_for_a_phone_and_once_for_a_desk(page: str) -> None:
+    assert page.count("<svg") == 10
+    assert page.count('<div class="narrow">') == page.count('<div class="wide">') == 5
+
+
+def test_every_text_from_outside_is_escaped() -> None:
+    result = result_of(rounds=1, prompt=HOSTILE, model=replace(MODEL, name=HOSTILE, source=HOSTILE))
+    runs = (*result.runs, run_of("dynamic", (), status="failed", error=HOSTILE, text=HOSTILE, round_number=2))
+    strange = tuple(replace(row, label=HOSTILE) for row in result.strategies)
+    result = replace(result, runs=runs, strategies=strange)
+    decision = replace(DECISION, conflicts=(HOSTILE,))
+    change = keep_or_go_back(result, "dynamic", decision)
+    found = Page(report_html(result, decision=decision, change=change))
+    assert not {"script", "img"} & set(found.tags)
+    markdown = report_markdown(result, decision=decision, change=change)
+    outside = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", markdown)
+    assert "<script" not in outside
+    assert "<img" not in outside
+
+
+def test_markdown_shows_the_same_and_its_tables_hold_together() -> None:
+    result = result_of(rounds=2, prompt="a | b\n`c` *d*")
+    text = report_markdown(result, change=keep_or_go_back(result, "static", None))
+    for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+    assert text.count("warm\\-up | ok") == 2
+    assert "max_cache_len=124" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a|b", "a\\|b"), ("<b>", "&lt;b&gt;"), ("x\n# y", "x \\# y"), ("1 & 2", "1 \\& 2")]
+)
+def test_markdown_text_is_one_line_word_for_word(text: str, shown: str) -> None:
+    assert markdown_text(text) == shown
+
+
+def test_a_fence_is_longer_than_any_inside() -> None:
+    assert fenced("a ```` b", "sh") == "`````sh\na ```` b\n`````"
+
+
+def test_what_is_not_known_follows_the_evidence() -> None:
+    first = not_yet_known(result_of(rounds=1), None)
+    assert first[0].startswith("Which cache your application uses now")
+    assert any("one round was completed" in sentence for sentence in first)
+    assert any("demonstration prompt" in sentence for sentence in first)
+    full = not_yet_known(result_of(rounds=6, prompt="Mine"), DECISION)
+    assert not any("rounds" in sentence or "demonstration" in sentence for sentence in full)
+    assert any("quality" in sentence for sentence in not_yet_known(result_of(("none", "fp8")), DECISION))
+
+
+def test_a_result_with_a_strategy_of_a_later_version_still_makes_a_report() -> None:
+    result = result_of(rounds=1)
+    later = StrategyRow("later", "Later cache", "", exact=False, keeping="no")
+    runs = tuple(replace(run, strategy="later") if run.strategy == "dynamic" else run for run in result.runs)
+    spec = replace(result.spec, strategies=("none", "later"))
+    result = replace(result, spec=spec, runs=runs, strategies=(result.strategies[0], later))
+    assert "Reproduce without kvdemo" not in report_html(result)
+
+
+def test_static_charts_are_sound_xml_of_the_width_asked_for() -> None:
+    for chart in (arrival_chart, step_cost_chart):
+        drawn = ElementTree.fromstring(figure_svg(chart(result_of()), 311))
+        assert drawn.attrib["viewBox"].split()[2] == "311"
+        assert drawn.attrib["aria-label"].endswith("?")
+        words = ["".join(element.itertext()) for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        assert any("dynamic cache" in word for word in words)
+
+
+def test_the_command_repeats_the_comparison() -> None:
+    result = result_of(("none", "dynamic"), rounds=6, prompt="it's")
+    assert command_of(result) == (
+        "python -m kvdemo compare --prompt 'it'\"'\"'s' --max-new-tokens 120 "
+        "--strategy none --strategy dynamic --rounds 6"
+    )
+
+
+def test_the_script_is_short_and_needs_transformers_only() -> None:
+    script = reproduce_script(result_of())
+    compile(script, "reproduce.py", "exec")
+    assert set(re.findall(r"(?m)^(?:import|from) (\w+)", script)) == {"sys", "transformers"}
+    assert "import sys, time, statistics, torch" in script
+    code = [line for line in script.split('"""')[2].splitlines() if line.strip()]
+    assert len(code) <= 32
+
+
+def test_nothing_in_a_result_can_leave_the_scripts_quotes() -> None:
+    bad = "'''\"\"\"\nimport os\n"
+    model = replace(MODEL, name=bad, dtype="float32; import os", device=bad)
+    environment = replace(result_of(rounds=1).environment, transformers='5"""\nimport os', kvdemo=bad)
+    result = replace(result_of(rounds=1, prompt=bad, model=model), environment=environment)
+    script = reproduce_script(replace(result, spec=replace(result.spec, as_chat=True, system_prompt=bad)))
+    compile(script, "reproduce.py", "exec")
+    assert not re.search(r"(?m)^\s*import os", script)
+    assert "; import os" not in script
+
+
+@pytest.mark.parametrize("as_chat", [False, True])
+def test_the_script_runs_and_finds_the_same_tokens(
+    tmp_path: Path, as_chat: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_model().save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
+    result = result_of(("none", "dynamic", "static", "fp8"), rounds=2, new_tokens=8)
+    result = replace(result, spec=replace(result.spec, as_chat=as_chat, system_prompt="Be brief." if as_chat else ""))
+    script = tmp_path / "reproduce.py"
+    script.write_text(reproduce_script(result))
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", str(tmp_path / "tiny")])
+    made = runpy.run_path(str(script))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["none", "dynamic", "static", "fp8"]
+    assert [line.endswith("True") for line in lines[:3]] == [True, True, True]
+    assert {arm: len(times) for arm, times in made["times"].items()} == dict.fromkeys(made["arms"], 2)
+
+
+def test_a_sampled_comparison_is_repeated_with_its_settings() -> None:
+    result = result_of(rounds=1)
+    spec = replace(result.spec, sampling=SamplingParams(temperature=0.7, top_p=0.9, seed=5), fixed_length=False)
+    script = reproduce_script(replace(result, spec=spec))
+    assert "temperature=0.7, top_p=0.9, top_k=0" in script
+    assert "torch.manual_seed(5)" in script
+    assert "eos_token_id" not in script
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.key)
+def test_every_strategy_is_asked_for_by_the_code_that_makes_its_cache(strategy, tiny: LoadedModel) -> None:  # type: ignore[no-untyped-def]
+    call = CALLS[strategy.key]
+    if strategy.reason(tiny.model) is not None:
+        assert call.cache
+        return
+    import transformers
+
+    names = {name: getattr(transformers, name) for name in call.imports}
+    made = strategy.make(tiny.model.config, slots_for(strategy, 40))
+    if made is None:
+        assert call.arguments(40) == ["use_cache=False"]
+        return
+    code = call.cache.format(slots=slots_for(strategy, 40))
+    asked = eval(code, {**names, "model": tiny.model})
+    assert type(asked) is type(made)
+    assert [type(layer) for layer in asked.layers] == [type(layer) for layer in made.layers]
+
+
+def test_keep_and_go_back_are_calls_that_differ_in_the_cache_only() -> None:
+    result = result_of(rounds=1)
+    change = keep_or_go_back(result, "static", DECISION)
+    assert "cache=StaticCache(config=model.config, max_cache_len=124)," in change.keep_call
+    assert (
+        change.back_call == "output = model.generate(\n    **inputs,\n    max_new_tokens=120,\n    do_sample=False,\n)"
+    )
+    added = [line for line in change.diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert not [line for line in change.diff.splitlines() if line.startswith("-") and not line.startswith("---")]
+    assert "+    use_cache=True," in added
+    off = replace(DECISION, value=False, source="call", settings={**DECISION.settings, "call": False})
+    assert "use_cache=False," in keep_or_go_back(result, "dynamic", off).back_call
+
+
+@pytest.mark.parametrize("before", ["absent", "silent", "off"])
+@pytest.mark.parametrize("chosen", ["none", "dynamic", "static", "fp8"])
+def test_keeping_and_going_back_leaves_what_is_in_force_as_it_was(chosen: str, before: str) -> None:
+    from kvdemo.backend import Backend
+    from kvdemo.facts.decision import InspectSpec
+    from kvdemo.settings import Settings
+
+    config = tiny_model().config.to_json_string()
+    file = {"absent": None, "silent": {"eos_token_id": 256}, "off": {"eos_token_id": 256, "use_cache": False}}[before]
+    backend = Backend(Settings())
+
+    def inspected(content: dict[str, object] | None) -> CacheDecision:
+        written = None if content is None else json.dumps(content)
+        return backend.inspect(InspectSpec(config=config, generation_config=written))
+
+    try:
+        first = inspected(file)
+        change = keep_or_go_back(result_of(rounds=1), chosen, first)
+        kept = {**(file or {}), **change.keep_file}
+        assert inspected(kept).value is (chosen != "none")
+        if change.back_file is None:
+            back = None
+        else:
+            back = {**kept, **change.back_file}
+            back = {key: value for key, value in back.items() if value is not None}
+        assert back == file
+        assert inspected(back) == first
+    finally:
+        backend.close()
+
+
+def test_an_unfinished_comparison_makes_a_report_too() -> None:
+    runs = (run_of("none", (), status="cancelled"), run_of("dynamic", (), status="failed", error="no memory"))
+    result: ComparisonResult = replace(result_of(rounds=1), runs=runs, comparisons=())
+    assert "no memory" in " ".join(Page(report_html(result)).words)
+    assert report_markdown(result)
