@@ -184,6 +184,16 @@ def full_layers(count: int, kv_heads: int, dim: int) -> list[LayerFootprint]:
     return [LayerFootprint(index, "full", kv_heads, dim, kv_heads, dim) for index in range(count)]
 
 
+def sliding_layers() -> list[LayerFootprint]:
+    """Five layers with a window of 512 tokens, then one without, and so on: Gemma-3-1B."""
+    return [
+        LayerFootprint(index, "full", 1, 256, 1, 256)
+        if index % 6 == 5
+        else LayerFootprint(index, "sliding", 1, 256, 1, 256, window=512, held_window=511)
+        for index in range(26)
+    ]
+
+
 def plan_of(
     layers: Sequence[LayerFootprint] | None = None,
     *,

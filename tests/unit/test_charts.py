@@ -8,13 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
 from kvdemo.facts.model import StrategyRow
-from kvdemo.facts.plans import FixedState, LayerFootprint, MeasuredLayer, MeasuredPoint
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import MEANINGS, PAPER, of_strategy
 from kvdemo.reports.chat_charts import answer_steps_chart, first_token_chart
@@ -26,22 +24,14 @@ from kvdemo.reports.look import clean, thin
 from kvdemo.reports.prompt_set_charts import prompt_ratios_chart, prompt_set_chart
 from kvdemo.reports.question_charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart, prefix_chart
 from kvdemo.reports.work_chart import COMPUTED, READ, work_cells, work_chart, work_words
-from tests.made_up import full_layers, growth_of, plan_of, prefix_of, prompt_set_of, result_of, run_of
+from tests.drawn import named, texts
+from tests.made_up import growth_of, plan_of, prefix_of, prompt_set_of, result_of, run_of, sliding_layers
 
 ALL_ARMS = ("none", "dynamic", "static", "static-compiled", "fp8")
 HOSTILE = "<img src=x onerror=alert(1)>%{x}"
 
 Chart = Callable[[ComparisonResult], go.Figure]
 COMPARE_CHARTS: list[Chart] = [arrival_chart, step_cost_chart, time_split_chart, work_chart, cache_bytes_chart]
-
-
-def sliding_layers() -> list[LayerFootprint]:
-    return [
-        LayerFootprint(index, "full", 1, 256, 1, 256)
-        if index % 6 == 5
-        else LayerFootprint(index, "sliding", 1, 256, 1, 256, window=512, held_window=511)
-        for index in range(26)
-    ]
 
 
 EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
@@ -61,16 +51,6 @@ EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
     "set ratios": lambda: prompt_ratios_chart(prompt_set_of()),
     "prefix": lambda: prefix_chart(prefix_of()),
 }  # fmt: skip
-
-
-def named(figure: go.Figure, name: str) -> list[Any]:
-    return [trace for trace in figure.data if trace.name == name]
-
-
-def texts(figure: go.Figure, name: str | None = None) -> list[str]:
-    return [
-        re.sub("<[^>]*>", " ", note.text).strip() for note in figure.layout.annotations if name in (None, note.name)
-    ]
 
 
 def test_all_rounds_are_faint_and_their_median_is_strong() -> None:
@@ -181,120 +161,6 @@ def test_a_comparison_in_which_nothing_finished_draws_an_empty_chart(chart: Char
 @pytest.mark.parametrize("chart", COMPARE_CHARTS)
 def test_one_token_is_enough_to_draw(chart: Chart) -> None:
     assert chart(result_of(rounds=1, new_tokens=1)).layout.title.text
-
-
-def test_growth_marks_and_names_where_the_cache_passes_the_weights() -> None:
-    figure = growth_chart(plan_of(batch_size=8, budget_gib=80))
-    assert texts(figure, "crossing") == [
-        "○ passes the weights at  15,317 tokens per request",
-        "◇ fills the budget at  66,604 tokens per request",
-    ]
-    weights, _ = named(figure, "crossing")
-    assert (weights.x, weights.y) == ((15_317,), (16_060_522_496,))
-    assert {note.text for note in figure.layout.annotations if note.name.startswith("level")} == {
-        "weights 14.96 GiB",
-        "80 GiB less weights",
-    }
-    held = named(figure, "dynamic, static")[0]
-    assert held.y[held.x.index(131_072)] == 8 * 131_072 * 131_072
-
-
-def test_growth_without_a_crossing_names_none() -> None:
-    states = [LayerFootprint(index, "state", fixed=(FixedState(1000),)) for index in range(4)]
-    figure = growth_chart(plan_of(states, num_parameters=10**9))
-    assert texts(figure, "crossing") == []
-
-
-def test_growth_by_users_and_layers_marks_the_first_that_reaches() -> None:
-    plan = plan_of(batch_size=8, budget_gib=80)
-    assert texts(growth_chart(plan, "users"), "crossing")[0] == "○ passes the weights at  4 requests at once"
-    assert texts(growth_chart(plan, "layers"), "crossing") == ["○ passes the weights at  15 layers"]
-
-
-def test_measured_points_are_drawn_on_top_for_one_request_only() -> None:
-    layers = tuple(MeasuredLayer(index, "full", 1000, 1000, 1000) for index in range(32))
-    points = [MeasuredPoint("dynamic", 1024, layers)]
-    (measured,) = named(growth_chart(plan_of(), measured=points), "measured")
-    assert (measured.x, measured.y) == ((1024,), (32_000,))
-    assert named(growth_chart(plan_of(batch_size=2), measured=points), "measured") == []
-
-
-def test_several_models_are_told_apart_by_name_and_marker() -> None:
-    others = [plan_of(full_layers(16, 8, 64), name=f"model {HOSTILE}"), plan_of(sliding_layers(), name="windowed")]
-    figure = growth_chart(plan_of(), others=others)
-    markers = [trace.marker.symbol for trace in figure.data if trace.name.endswith(" markers")]
-    assert len(set(markers)) == 3
-    assert "<img" not in figure.to_json()
-
-
-def test_layers_that_are_alike_fold_to_one_row_cut_into_heads() -> None:
-    figure = layer_chart(plan_of(seq_len=1024))
-    (bars,) = figure.data
-    assert len(bars.x) == 8
-    assert len(set(bars.y)) == 1
-    assert texts(figure, "kind") == ["full, 8 heads: 32 layers of 4.0 MiB"]
-
-
-def test_kinds_of_layers_are_named_and_every_layer_has_its_bytes() -> None:
-    plan = plan_of(sliding_layers(), seq_len=2048)
-    figure = layer_chart(plan)
-    assert texts(figure, "kind") == ["▨ sliding 512 : 22 of 26 layers", "■ full : 4 of 26 layers"]
-    drawn = sorted((y, round(x * 2**20)) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True))
-    assert drawn == [(layer.footprint.index, layer.held_bytes) for layer in plan.layers]
-    assert "2 (K, V) × 1 heads × 256 × 511 tokens" in figure.data[0].customdata[0]
-
-
-def test_layers_that_share_another_layers_cache_hold_nothing_and_say_whose_it_is() -> None:
-    shared = LayerFootprint(2, "shared", shares=1)
-    figure = layer_chart(plan_of([*full_layers(2, 2, 64), shared]))
-    assert texts(figure, "kind")[1] == "shared: 1 layer of 0 B"
-    assert "shared with layer 1" in figure.data[1].customdata[0]
-
-
-def test_sharing_heads_is_shown_against_none_and_one() -> None:
-    figure = sharing_chart(plan_of(seq_len=8192))
-    assert figure.data[0].x == (4.0, 1.0, 0.125)
-    assert texts(figure)[::2] == ["every head its own keys (32)", "as built (8)", "one shared head (1)"]
-    latent = plan_of([LayerFootprint(0, "latent", 1, 512, 1, 64)])
-    assert "nothing to share" in texts(sharing_chart(latent))[0]
-
-
-def test_first_tokens_without_reuse_are_drawn_only_where_they_were_measured() -> None:
-    turns = [run_of("dynamic", (0.1 * at, 1.0)) for at in (1, 2, 3)]
-    figure = first_token_chart(turns, [None, None, 0.9])
-    assert (named(figure, "read again")[0].x, named(figure, "cache kept")[0].x) == ((3,), (1, 2, 3))
-    assert named(first_token_chart(turns), "read again") == []
-
-
-def test_growth_of_the_gain_has_a_line_per_prompt_length_with_intervals() -> None:
-    growth = growth_of(prompts=(16, 128), answers=(16, 32))
-    figure = growth_ratio_chart(growth)
-    assert [trace.x for trace in figure.data if trace.name in ("16", "128")] == [(16, 32), (16, 32)]
-    comparison = growth.points[0].result.comparison("dynamic")
-    assert comparison is not None
-    assert named(figure, "16")[0].y[0] == comparison.ratio
-    assert named(figure, "interval")[0].y[:2] == (comparison.low, comparison.high)
-
-
-def test_a_set_shows_each_prompt_and_the_longest_allowed() -> None:
-    figure = prompt_set_chart(prompt_set_of())
-    (prompts,) = named(figure, "prompts")
-    assert (prompts.x, prompts.y) == ((20, 170, 320), (30, 40, 50))
-    assert texts(figure, "limit")[0].startswith("longest allowed: 600 tokens")
-
-
-def test_the_prompt_that_gains_least_is_named_first() -> None:
-    figure = prompt_ratios_chart(prompt_set_of())
-    (ratios,) = named(figure, "ratio")
-    assert list(ratios.x) == sorted(ratios.x)
-    assert texts(figure, "worst")[0].startswith("least: question-1")
-
-
-def test_a_prefix_shows_both_times_of_every_question_and_when_it_pays() -> None:
-    figure = prefix_chart(prefix_of(3))
-    assert named(figure, "processed every time")[0].y == pytest.approx((1.6, 1.61, 1.62))
-    assert named(figure, "kept and copied")[0].y == pytest.approx((0.11, 0.112, 0.114))
-    assert "pays from question" in texts(figure, "price")[0]
 
 
 def test_no_text_from_outside_becomes_markup_or_a_template() -> None:
