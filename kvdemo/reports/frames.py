@@ -23,6 +23,7 @@ __all__ = [
     "fits_frame",
     "measured_frame",
     "run_numbers",
+    "run_row",
     "runs_frame",
     "runs_table",
 ]
@@ -67,26 +68,26 @@ def span(spread: Spread | None) -> str:
 
 def runs_table(result: ComparisonResult) -> pd.DataFrame:
     """What did each run do? One row per run, warm-ups and unfinished ones marked, in words."""
-    return pd.DataFrame(
-        [
-            {
-                "Strategy": result.row(run.strategy).label,
-                "Round": "warm-up" if run.warmup else f"{run.round}",
-                "Status": run.status.replace("_", " "),
-                "First token": format_seconds(run.ttft_s),
-                "Per token": format_seconds(run.tpot_s),
-                "Speed": format_speed(run.decode_tokens_per_s),
-                "Total": format_seconds(run.generation_s),
-                "Complete request": format_seconds(run.request_s),
-                "Queue wait": format_seconds(run.queue_s),
-                "Tokens": format_count(run.new_tokens),
-                "Computed": format_count(run.total_computed),
-                "Cache held": format_bytes(run.cache_bytes),
-                "Peak memory": format_bytes(run.peak_bytes) + (f", {run.peak_kind}" if run.peak_kind else ""),
-            }
-            for run in result.runs
-        ]
-    )
+    return pd.DataFrame([run_row(run, result.row(run.strategy).label) for run in result.runs])
+
+
+def run_row(run: RunRecord, label: str) -> dict[str, str]:
+    """One run in words, under its strategy's label."""
+    return {
+        "Strategy": label,
+        "Round": "warm-up" if run.warmup else "" if run.round is None else f"{run.round}",
+        "Status": run.status.replace("_", " "),
+        "First token": format_seconds(run.ttft_s),
+        "Per token": format_seconds(run.tpot_s),
+        "Speed": format_speed(run.decode_tokens_per_s),
+        "Total": format_seconds(run.generation_s),
+        "Complete request": format_seconds(run.request_s),
+        "Queue wait": format_seconds(run.queue_s),
+        "Tokens": format_count(run.new_tokens),
+        "Computed": format_count(run.total_computed),
+        "Cache held": format_bytes(run.cache_bytes),
+        "Peak memory": format_bytes(run.peak_bytes) + (f", {run.peak_kind}" if run.peak_kind else ""),
+    }
 
 
 def run_numbers(run: RunRecord) -> dict[str, Any]:

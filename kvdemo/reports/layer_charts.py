@@ -13,7 +13,7 @@ from kvdemo.planner.plan import by_kv_heads
 from kvdemo.reports.colours import faint
 from kvdemo.reports.look import TEXT_PX, Spot, blank, note
 
-__all__ = ["kind_words", "layer_chart", "sharing_chart"]
+__all__ = ["arithmetic", "kind_words", "layer_chart", "sharing_chart"]
 
 MOST_BARS = 1600
 LAYER_PX = 9

@@ -1,4 +1,4 @@
-"""The runs of a comparison as CSV: one row per run, units in the column names, numbers that read back exactly.
+"""The runs of any result as CSV: one row per run, units in the column names, numbers that read back exactly.
 
 Text can come from a prompt or a model, and a spreadsheet would run what looks like a formula: such cells are guarded.
 """
@@ -8,32 +8,45 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import asdict
+from typing import Any
 
-from kvdemo.experiments.documents import document
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.experiments.question_documents import AnyResult, any_document
+from kvdemo.facts.questions import PromptSetResult
+from kvdemo.facts.requests import SamplingParams
 from kvdemo.reports.frames import run_numbers
+from kvdemo.reports.question_frames import placed_runs
 
 __all__ = ["guarded", "runs_csv"]
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
-def runs_csv(result: ComparisonResult) -> str:
+def runs_csv(result: AnyResult) -> str:
     """Every run, warm-ups and unfinished ones included, beside what it was measured with; rows end in CR LF.
 
     There are no comment lines, so that any reader finds one row per run; versions, device, dtype, seed and formulas
-    are columns of each row.
+    are columns of each row. Runs of a further question have their point, prompt or question in front.
     """
-    facts = document(result)
-    spec, model = result.spec, result.model
-    setting = {
-        "prompt": spec.prompt,
-        "as_chat": spec.as_chat,
-        "system_prompt": spec.system_prompt,
-        "max_new_tokens": spec.max_new_tokens,
-        "fixed_length": spec.fixed_length,
-        "temperature": spec.sampling.temperature,
-        "seed": spec.sampling.seed,
+    setting = setting_of(result)
+    rows = [{**place, **run_numbers(run), **own_setting(result, place, setting)} for place, run in placed_runs(result)]
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def setting_of(result: AnyResult) -> dict[str, Any]:
+    """What all runs of a result have in common: request, model, environment, formulas."""
+    facts = any_document(result)
+    request: dict[str, Any] = facts["request"]
+    # Growth has no sampling of its own: its points are greedy.
+    sampling: dict[str, Any] = request.pop("sampling", asdict(SamplingParams()))
+    model = result.model
+    return {
+        **{name: value for name, value in request.items() if not isinstance(value, list | dict)},
+        **sampling,
         "model": model.name,
         "model_revision": model.revision,
         "dtype": model.dtype,
@@ -43,12 +56,14 @@ def runs_csv(result: ComparisonResult) -> str:
         **facts["environment"],
         "formulas": "; ".join(f"{name} = {formula}" for name, formula in facts["formulas"].items()),
     }
-    rows = [{**run_numbers(run), **setting} for run in result.runs]
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-    return out.getvalue()
+
+
+def own_setting(result: AnyResult, place: dict[str, Any], setting: dict[str, Any]) -> dict[str, Any]:
+    """The setting with the run's own prompt, where runs have different ones."""
+    if not isinstance(result, PromptSetResult):
+        return setting
+    row = next(item.row for item in result.prompts if item.row.id == place["prompt_id"])
+    return {"prompt": row.prompt, "system_prompt": row.system, **setting}
 
 
 def cell(value: object) -> object:
