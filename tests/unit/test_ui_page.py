@@ -1,0 +1,126 @@
+"""The page as it is built: header, style, addresses, endpoints; nothing slow is imported on the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from kvdemo.facts.model import Failed, Loading, Ready
+from kvdemo.palette import MEANINGS
+from kvdemo.settings import Settings
+from kvdemo.ui import page
+from kvdemo.ui.api import chat_endpoint, compare_endpoint, memory_endpoint
+from kvdemo.ui.header import header
+from kvdemo.ui.theme import page_style, style_sheet
+from tests.fake_backend import ANSWER, FACTS, FakeBackend
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUEST = SimpleNamespace(session_hash="abc")
+
+
+def opened(**query: str) -> list[Any]:
+    return page._opened(FakeBackend())(SimpleNamespace(query_params=query))
+
+
+def test_building_the_page_imports_no_torch_no_pandas_and_no_plotly() -> None:
+    code = (
+        "import sys; from tests.fake_backend import FakeBackend; from kvdemo.settings import Settings;"
+        "before = set(sys.modules); from kvdemo.ui.page import build_page, page_style;"
+        "build_page(FakeBackend(), Settings()); page_style();"
+        "print(sorted({'torch', 'transformers', 'plotly'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_the_header_says_how_far_loading_is_then_what_is_loaded_or_what_went_wrong() -> None:
+    assert "Loading m: weights, 2 of 3. Memory works already." in header(Loading("m", "weights, 2 of 3"))
+    ready = header(Ready(FACTS))
+    assert "134.5 M parameters · float32 on CPU · weights 513 MiB · cache 45.0 KiB per token" in ready
+    assert FACTS.source in ready
+    broken = header(Failed("m<b>", "No such folder: check the name."))
+    assert "No such folder: check the name." in broken
+    assert "m&lt;b&gt;" in broken
+
+
+def test_there_is_one_first_heading() -> None:
+    assert header(Ready(FACTS)).count("<h1") == 1
+
+
+def test_style_and_script_travel_in_the_head_and_load_nothing() -> None:
+    style = page_style()
+    assert set(style) == {"theme", "head"}
+    assert "http" not in style["head"].replace("https://", "http").split("<script>")[0]
+    assert "@import" not in style["head"]
+    assert style["theme"]._stylesheets == []
+
+
+def test_every_meaning_of_the_palette_has_its_variable_in_both_modes() -> None:
+    sheet = style_sheet()
+    for name, meaning in MEANINGS.items():
+        assert f"--kv-{name}: {meaning.fill};" in sheet
+        assert f"--kv-{name}: {meaning.dark};" in sheet
+
+
+def test_an_address_opens_its_tab_and_fills_in_memorys_numbers() -> None:
+    tabs, model, seq_len, batch = opened(tab="memory", model="Llama-3.1-8B", seq_len="32768", batch="8")
+    assert tabs["selected"] == "memory"
+    assert (model, seq_len, batch) == ("Llama-3.1-8B", 32_768, 8)
+
+
+@pytest.mark.parametrize("bad", ["", "-1", "0", "1e9", "٣", "9" * 30, "<script>"])
+def test_an_address_with_nonsense_changes_nothing(bad: str) -> None:
+    assert opened(tab=bad, model=bad, seq_len=bad, batch=bad) == [{"__type__": "update"}] * 4
+
+
+def test_closing_the_page_ends_its_runs_and_frees_what_it_holds() -> None:
+    backend = FakeBackend()
+    page._closed(backend)(REQUEST)
+    assert set(backend.stopped) == set(backend.released) == {"abc/chat", "abc/compare", "abc/memory", "abc/api"}
+
+
+def test_two_visitors_start_with_the_same_empty_page() -> None:
+    demo = page.build_page(FakeBackend(), Settings())
+    states = [block.value for block in demo.blocks.values() if isinstance(block, gr.State)]
+    assert all(state is None or not state or not getattr(state, "turns", ()) for state in states)
+
+
+def test_the_chat_endpoint_tells_every_event_and_ends_with_the_figures() -> None:
+    backend = FakeBackend()
+    told = list(chat_endpoint(backend)(REQUEST, "hi", system_prompt="be brief"))
+    assert [event["event"] for event in told[:4]] == [
+        "waiting",
+        "prompt_encoded",
+        "prefill_progress",
+        "prefill_progress",
+    ]
+    assert {event["event"] for event in told[4:-1]} == {"token"}
+    assert (told[-1]["event"], told[-1]["text"], told[-1]["finish_reason"]) == ("finished", ANSWER, "stop")
+    assert told[-1]["ttft_s"] == pytest.approx(0.064)
+    assert backend.closed == ["abc/api"]
+
+
+def test_the_compare_endpoint_ends_with_the_commands_document() -> None:
+    *progress, last = compare_endpoint(FakeBackend())(REQUEST, "The red cat was", max_new_tokens=4)
+    assert {step["event"] for step in progress} == {"progress"}
+    assert last["schema"] == 1
+    assert len(last["runs"]) == 4
+
+
+def test_the_memory_endpoint_plans_the_loaded_model_in_its_own_dtype() -> None:
+    assert memory_endpoint(FakeBackend())(128)["cache"]["held_bytes"] == 46_080 * 128
+
+
+def test_the_endpoints_refuse_in_words() -> None:
+    with pytest.raises(gr.Error, match="message: is empty"):
+        list(chat_endpoint(FakeBackend())(REQUEST, ""))
+    with pytest.raises(gr.Error, match="strategies"):
+        list(compare_endpoint(FakeBackend())(REQUEST, "x", strategies=["none"]))
+    with pytest.raises(gr.Error, match="seq_len"):
+        memory_endpoint(FakeBackend())(0)
