@@ -20,7 +20,7 @@ from kvdemo.planner.config_text import check_fields, parse_config
 
 __all__ = ["by_hand", "config_object", "from_config", "from_loaded", "keeps_cache", "on_meta", "parse_config"]
 
-PREFILL_TOKENS = 7
+PREFILL_TOKENS = 3  # fewer than any rate of compression that is in use
 MAX_LAYERS = 1024
 WAY_OUT = "enter its layers, KV heads and head_dim by hand"
 LIMIT_FIELDS = (

@@ -19,7 +19,7 @@ MAX_CHARS = 5 * 1024 * 1024
 MAX_DEPTH = 12
 LARGEST = 1_000_000_000
 MAX_LAYERS = 1024
-MAX_EXPERTS = 8192
+MAX_EXPERTS = 65_536
 BY_HAND = "enter layers, KV heads and head_dim by hand"
 MERGE_MARKER = re.compile(r"^(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
 LAYER_FIELDS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|num_transformer_layers|\w*(en|de)coder_layers)$")

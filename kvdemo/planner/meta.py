@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["on_meta"]
+__all__ = ["born_in_bfloat16", "on_meta"]
 
 
 @contextmanager
@@ -26,12 +26,40 @@ def on_meta() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def born_in_bfloat16() -> Iterator[None]:
+    """New tensors whose dtype is not said are bfloat16, as while a bfloat16 checkpoint is loaded.
+
+    torch.set_default_dtype would do it for every thread, the one that is generating among them.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    said = {torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.double}
+
+    class BornInBfloat16(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            result = func(*args, **kwargs)
+            if not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
+                return result
+            if kwargs.get("dtype") is not None or func in said:
+                return result
+            given = (value for value in args if isinstance(value, torch.Tensor))
+            return result if any(value.is_floating_point() for value in given) else result.to(torch.bfloat16)
+
+    with BornInBfloat16():
+        yield
+
+
 def _answering_mode() -> Any:
     """The dispatch mode, made on first use because its base class lives in torch."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     aten = torch.ops.aten
+    known: dict[Any, Any] = {}
+    pure: dict[Any, bool] = {}
     picking = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
     anything = {aten.any.default, aten.any.dim, aten.any.dims}
 
@@ -44,16 +72,49 @@ def _answering_mode() -> Any:
                     return _answer(first)
                 if func is aten.nonzero.default:
                     return torch.empty((1, first.ndim), dtype=torch.long, device="meta")
+                if (
+                    func is aten.split_with_sizes.default
+                    and sum(args[1]) != first.shape[args[2] if len(args) > 2 else 0]
+                ):
+                    whole = first.shape[args[2] if len(args) > 2 else 0]
+                    args = (first, [whole, *[0] * (len(args[1]) - 1)], *args[2:])
                 if func in picking:
                     args = (first, _all_of(args[1]), *args[2:])
                 if func is aten.equal.default:
                     return True
                 if func is aten._to_copy.default and str(kwargs.get("device")) == "cpu":
                     return torch.zeros(first.shape, dtype=kwargs.get("dtype") or first.dtype, device="cpu")
-            result = func(*args, **kwargs)
             if func in anything:
+                result = func(*args, **kwargs)
                 result._kvdemo_is_any = True
-            return result
+                return result
+            return self._remembered(func, args, kwargs)
+
+        def _remembered(self, func: Any, args: Any, kwargs: Any) -> Any:
+            """The result of an operation, from the last time it was asked with such shapes: layers repeat themselves."""
+            if func not in pure:
+                pure[func] = all(part.alias_info is None for part in (*func._schema.arguments, *func._schema.returns))
+            if not pure[func]:
+                return func(*args, **kwargs)
+            try:
+                asked = (func, _described(args), _described(tuple(kwargs.items())))
+                shape = known.get(asked)
+            except TypeError:  # an argument that cannot be compared
+                return func(*args, **kwargs)
+            if shape is None:
+                result = func(*args, **kwargs)
+                if isinstance(result, torch.Tensor) and result.is_meta:
+                    known[asked] = (result.shape, result.stride(), result.dtype)
+                return result
+            return torch.empty_strided(shape[0], shape[1], dtype=shape[2], device="meta")
+
+    def _described(value: Any) -> Any:
+        """A value as something to compare: a tensor on meta is its shape, strides and dtype."""
+        if isinstance(value, torch.Tensor):
+            if not value.is_meta:
+                raise TypeError
+            return value.shape, value.stride(), value.dtype
+        return (type(value), *map(_described, value)) if isinstance(value, list | tuple) else (type(value), value)
 
     def _all_of(indices: Any) -> list[Any]:
         """Indices by number for indices by mask, as if the mask held everywhere."""

@@ -51,7 +51,7 @@ def needs_lengths(views: Views) -> tuple[int, ...]:
     if not odd:
         return ()
     longest = max(getattr(layer, "compress_rate", 1) for layer in odd)
-    return (3, 2 * longest + 3, 3 * longest + 5) if longest > 1 else (11,)
+    return (2 * longest + 3, 3 * longest + 5) if longest > 1 else (11,)
 
 
 def footprints(observed: Sequence[tuple[int, Views]], layer_types: Sequence[str], config: Any) -> list[LayerFootprint]:
@@ -89,7 +89,11 @@ def _footprint(
         else:
             fields["lead_tokens"] = keys[2] - num_tokens
     if "indexer_keys" in tensors:
-        fields["extra_elements"] = tensors["indexer_keys"][0][-1]
+        shape, bytes_each, follows = tensors["indexer_keys"]
+        if follows:
+            fields["extra_elements"] = shape[-1]
+        else:
+            fields["streams"] = (*streams, TokenStream(shape[-1], bytes_each=bytes_each))
     return LayerFootprint(index=index, kind=_kind(layer, tensors, fields, layer_type, config), **fields)
 
 

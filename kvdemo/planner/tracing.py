@@ -14,7 +14,7 @@ from typing import Any
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import LayerFootprint
 from kvdemo.planner import reading
-from kvdemo.planner.meta import on_meta
+from kvdemo.planner.meta import born_in_bfloat16, on_meta
 
 __all__ = ["Run", "Trace", "has_static", "layers", "new_cache", "run", "skeleton", "text_config", "trace"]
 
@@ -73,15 +73,7 @@ def skeleton(config: Any) -> Any:
 
 
 def _trace(model: Any, num_tokens: int) -> Trace:
-    import torch
-
-    try:
-        found = layers(model, num_tokens)
-    except (
-        RuntimeError
-    ):  # a mask that is not saved and that a bfloat16 checkpoint's loading would have made in bfloat16
-        found = layers(model.to(torch.bfloat16), num_tokens)
-    return Trace(model, tuple(found), ())
+    return Trace(model, tuple(layers(model, num_tokens)), ())
 
 
 def _without_parts(error: ImportError) -> str:
@@ -203,6 +195,7 @@ def _prepare(config: Any) -> None:
     if getattr(config, "quantization_config", None) is not None:
         del config.quantization_config
     config._attn_implementation = "eager"
+    config._experts_implementation = "batched_mm"  # the grouped kernel wants widths that some configs do not have
 
 
 def _model_class(config: Any) -> Any:
@@ -230,18 +223,7 @@ def _model_class(config: Any) -> Any:
 
 
 def _on_meta(model_class: Any, config: Any) -> Any:
-    """The model with its parameters and saved buffers in bfloat16, as if loaded from such a checkpoint."""
-    import torch
-
-    with on_meta():
+    """The model as loading a bfloat16 checkpoint would make it."""
+    with on_meta(), born_in_bfloat16():
         # as from_config does, but with no dtype in the config it leaves torch's default dtype alone
-        model = model_class._from_config(config)
-        for module in model.modules():
-            temporary = module._non_persistent_buffers_set
-            for name, buffer in module._buffers.items():
-                if buffer is not None and buffer.is_floating_point() and name not in temporary:
-                    module._buffers[name] = buffer.to(torch.bfloat16)
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(torch.bfloat16)
-    return model
+        return model_class._from_config(config)
