@@ -28,7 +28,7 @@ from kvdemo.models.loaded import LoadedModel
 
 TURNS = 10
 CONTEXT_TOKENS = 2000
-ANSWER = "The harbour was built in the last century and rebuilt twice since then, most recently with a longer quay for the ferries. "
+ANSWER = "The harbour was built in the last century and rebuilt twice since, most recently with a longer quay for the ferries. "
 QUESTION = "And what happened to the harbour in the year after that, in one sentence?"
 LAST_QUESTION = "Who paid for it?"
 
