@@ -44,8 +44,12 @@ SMALL: dict[str, Any] = {
     "mamba_d_ssm": 128,
     "max_position_embeddings": 128,
 }  # fmt: skip
-DERIVED = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers", "moe_layers", "attention_layers",
-           "layer_rope_theta", "num_attention_heads_per_layer", "indexer_types", "full_attn_idxs")  # fmt: skip
+GEMMA_3N = {
+    "num_hidden_layers": 10,
+    "num_kv_shared_layers": 4,
+    "intermediate_size": 32,
+    "activation_sparsity_pattern": [0.0] * 10,
+}
 TOKEN_FIELDS = ("token_id", "token_index")
 QUERY_SPARSE = {
     "indexer_n_heads": 2,
@@ -67,14 +71,13 @@ MISSING: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8}},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "gemma4_assistant": {"text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2, "num_hidden_layers": 4},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4},
     "ministral": {"head_dim": 16},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 4},
-    "qwen4_exp": {"text_config": QUERY_SPARSE},
-    "qwen4_exp_text": QUERY_SPARSE,
     "xmod": {"default_language": "en_XX"},
 }
 # Where the cut needs other numbers, so that every kind of layer of the type is there.
@@ -90,8 +93,8 @@ FITTED: dict[str, dict[str, Any]] = {
     "dots3_note_text": {"num_key_value_heads": 4},
     "gemma3": {"text_config": {"num_hidden_layers": 6}},
     "gemma3_text": {"num_hidden_layers": 6},
-    "gemma3n": {"text_config": {"num_hidden_layers": 10, "num_kv_shared_layers": 4}},
-    "gemma3n_text": {"num_hidden_layers": 10, "num_kv_shared_layers": 4},
+    "gemma3n": {"text_config": GEMMA_3N},
+    "gemma3n_text": GEMMA_3N,
     "gptj": {"rotary_dim": 8},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
@@ -102,20 +105,20 @@ FITTED: dict[str, dict[str, Any]] = {
         "layer_types": ["heavily_compressed_attention", "compressed_sparse_attention"] * 2,
         "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
     },
+    "qwen4_exp": {"text_config": QUERY_SPARSE},
+    "qwen4_exp_text": QUERY_SPARSE,
     "xlm": {"emb_dim": 64},
-    "xlstm": {"num_heads": 4},
     "zamba": {"num_hidden_layers": 14},
     "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "n_mamba_heads": 8},
     "zaya": {"num_experts_per_tok": 1},
 }
 
 
-def default_config(model_type: str, **changes: Any) -> Any:
+def default_config(model_type: str) -> Any:
     """The type's default config, with what it lacks."""
     from transformers import CONFIG_MAPPING
 
-    config = CONFIG_MAPPING[model_type](**{**MISSING.get(model_type, {}), **changes})
-    return as_decoder(config, model_type)
+    return _as_decoder(CONFIG_MAPPING[model_type](**MISSING.get(model_type, {})))
 
 
 def shrunk_config(model_type: str) -> Any:
@@ -123,14 +126,14 @@ def shrunk_config(model_type: str) -> Any:
     from transformers import CONFIG_MAPPING
 
     made = CONFIG_MAPPING[model_type]
-    fields = _cut(made().to_dict())
+    fields = _cut(made(**MISSING.get(model_type, {})).to_dict())
     for changes in (MISSING.get(model_type, {}), FITTED.get(model_type, {})):
         for key, value in changes.items():
             fields[key] = {**fields[key], **value} if isinstance(value, dict) and key in fields else value
-    return as_decoder(made(**fields), model_type)
+    return _as_decoder(made(**fields))
 
 
-def as_decoder(config: Any, model_type: str) -> Any:
+def _as_decoder(config: Any) -> Any:
     """An encoder's config serves as a decoder where it can."""
     if hasattr(config, "is_decoder") and not config.is_encoder_decoder:
         config.is_decoder = True
@@ -138,13 +141,11 @@ def as_decoder(config: Any, model_type: str) -> Any:
 
 
 def _cut(fields: dict[str, Any]) -> dict[str, Any]:
+    """The small value of every field that the config has, one level of nesting down as well."""
     found = {key: value for key, value in SMALL.items() if isinstance(fields.get(key), int)}
     found |= {key: 0 for key, value in fields.items() if key.endswith(TOKEN_FIELDS) and isinstance(value, int)}
     if "kv_lora_rank" in found:
-        for key in ("head_dim", "qk_head_dim", "num_key_value_heads"):
+        for key in ("head_dim", "qk_head_dim"):
             found.pop(key, None)
         found["num_key_value_heads"] = found["num_attention_heads"]
-    for key in NESTED:
-        if isinstance(fields.get(key), dict):
-            found[key] = _cut(fields[key])
-    return found
+    return found | {key: _cut(fields[key]) for key in NESTED if isinstance(fields.get(key), dict)}

@@ -86,10 +86,11 @@ def layers(model: Any, num_tokens: int) -> list[LayerFootprint]:
     """One footprint per layer of a model on meta, cross-attention after the layers that look at the text itself."""
     first = run(model, num_tokens)
     if not hasattr(first.cache, "layers") and not hasattr(first.cache, "self_attention_cache"):
+        kept = "nothing" if first.cache is None else f"a {type(first.cache).__name__}"
         raise InvalidRequest(
             "config",
-            f"{type(model).__name__} keeps a state of its own kind instead of a cache ({type(first.cache).__name__}), which"
-            " is not counted here",
+            f"{type(model).__name__} has a memory of its own kind instead of a cache (its forward hands back {kept}),"
+            " which is not counted here",
         )
     own = _read(model, first, lambda run: getattr(run.cache, "self_attention_cache", run.cache))
     if not hasattr(first.cache, "cross_attention_cache"):
