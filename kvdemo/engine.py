@@ -108,8 +108,6 @@ class Engine:
         """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already."""
         loaded = self.ready()
         self.check(request)
-        if request.strategy == "none":
-            request = dataclasses.replace(request, prefill_chunk=None)
         if request.timeout_s is None:
             request = dataclasses.replace(request, timeout_s=self.settings.limits.run_s)
         with contextlib.nullcontext(stop) if stop is not None else self.stoppable(owner) as flag:

@@ -95,8 +95,7 @@ def stream(
         ticket.leave()
         raise
     future = loaded.thread.submit(run.work)
-    # The turn ends when the run has really ended, even if nobody listens any more.
-    future.add_done_callback(lambda _: ticket.leave())
+    future.add_done_callback(lambda done: _after(done, run, ticket))
     try:
         yield from told.events()
     finally:
@@ -110,6 +109,13 @@ def _wait(ticket: Ticket, stop: threading.Event) -> Iterator[Waiting]:
             yield Waiting(place)
         if ticket.wait(HEARTBEAT_S):
             return
+
+
+def _after(done: concurrent.futures.Future[None], run: Run, ticket: Ticket) -> None:
+    """The turn ends when the run has really ended, even if nobody listens any more."""
+    ticket.leave()
+    if done.cancelled():  # the model's thread was closed before it came to this run
+        run.out.put(Ended("cancelled"))
 
 
 def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:

@@ -21,13 +21,18 @@ class ModelThread:
     """A long-lived daemon thread that runs the jobs it is given."""
 
     def __init__(self, name: str = "kvdemo-model") -> None:
+        self._closed = False
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Run `job` in the model's thread; its result or exception is in the future."""
+        """Run `job` in the model's thread; its result or exception is in the future. Cancelled once it is closed."""
         future: Future[T] = Future()
+        if self._closed:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
 
         def run() -> None:
             if not future.set_running_or_notify_cancel():
@@ -44,6 +49,7 @@ class ModelThread:
 
     def close(self) -> None:
         """End the thread after the jobs it already has."""
+        self._closed = True
         self._jobs.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -410,6 +410,15 @@ def test_the_turn_ends_with_the_run_even_when_nobody_reads_on(tiny: LoadedModel)
     unread.close()
 
 
+def test_a_run_asked_for_after_the_model_was_closed_ends_as_cancelled() -> None:
+    loaded, turnstile = tiny_loaded(), Turnstile(3)
+    loaded.thread.close()
+    assert [event.reason for event in events(loaded, GenerationRequest(PROMPT, 8), turnstile=turnstile)] == [
+        "cancelled"
+    ]
+    assert turnstile.length == 0
+
+
 def test_fifty_dropped_runs_leave_no_thread_and_no_place_behind(tiny: LoadedModel) -> None:
     turnstile, before = Turnstile(3), threading.active_count()
     for _ in range(50):
