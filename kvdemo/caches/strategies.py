@@ -7,12 +7,14 @@ A strategy makes its own Cache object for a config and a number of slots. It nev
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvdemo.caches.making import CacheMaker
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.model import StrategyRow
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STRATEGIES", "Strategy", "available_strategy", "rows", "slots_for", "strategy_of"]
 
-MakeCache = Callable[["PreTrainedConfig", int], "Cache | None"]
 Reason = Callable[["PreTrainedModel"], str | None]
 
 
@@ -29,7 +30,7 @@ Reason = Callable[["PreTrainedModel"], str | None]
 class Strategy:
     """A way to keep (or not to keep) keys and values.
 
-    make       (config, slots) -> a new, empty Cache, None for no cache
+    cache      how its Cache object is made, None for no cache
     exact      greedy output must equal the uncached run's in float32; otherwise the strategy is lossy
     keeping    what a cache kept between requests allows: "crop", "copy", "append" (continue only) or "no"
     reason     why it cannot be used with this model on this machine, None when it can
@@ -38,15 +39,21 @@ class Strategy:
     key: str
     label: str
     trade: str
-    make: MakeCache
+    cache: CacheMaker | None
     exact: bool
     keeping: str
     reason: Reason
     fixed_size: bool = False
     compiles: bool = False
 
+    def make(self, config: PreTrainedConfig, slots: int) -> Cache | None:
+        """A new, empty Cache, None for no cache."""
+        return None if self.cache is None else self.cache.make(config, slots)
+
     def row(self, model: PreTrainedModel | None) -> StrategyRow:
-        """The strategy as rooms above see it; without a model nothing is known to be unavailable."""
+        """The strategy as rooms above see it; without a model nothing is known to be unavailable, and there is no code."""
+        reason = None if model is None else self.reason(model)
+        usable = model if reason is None else None
         return StrategyRow(
             key=self.key,
             label=self.label,
@@ -55,45 +62,20 @@ class Strategy:
             keeping=self.keeping,
             fixed_size=self.fixed_size,
             compiles=self.compiles,
-            unavailable_reason=None if model is None else self.reason(model),
+            unavailable_reason=reason,
+            code="" if usable is None or self.cache is None else self.cache.code(usable.config),
+            settings="" if usable is None else json.dumps(self.settings(usable)),
         )
 
-
-def _no_cache(config: PreTrainedConfig, slots: int) -> None:
-    return None
-
-
-def _dynamic(config: PreTrainedConfig, slots: int) -> Cache:
-    from transformers import DynamicCache
-
-    return DynamicCache(config=config)
-
-
-def _static(config: PreTrainedConfig, slots: int) -> Cache:
-    from transformers import StaticCache
-
-    return StaticCache(config=config, max_cache_len=slots)
-
-
-def _offloaded(config: PreTrainedConfig, slots: int) -> Cache:
-    from transformers import DynamicCache
-
-    return DynamicCache(config=config, offloading=True)
-
-
-def _offloaded_static(config: PreTrainedConfig, slots: int) -> Cache:
-    from transformers import StaticCache
-
-    return StaticCache(config=config, max_cache_len=slots, offloading=True)
-
-
-def _quantised(backend: str, **options: Any) -> MakeCache:
-    def make(config: PreTrainedConfig, slots: int) -> Cache:
-        from transformers import QuantizedCache
-
-        return QuantizedCache(backend=backend, config=config, **options)
-
-    return make
+    def settings(self, model: PreTrainedModel) -> dict[str, Any] | None:
+        """The keys of generation_config.json that ask for it; None where a file cannot (compiling on a CPU)."""
+        if self.cache is None:
+            return {"use_cache": False}
+        if self.compiles and model.device.type == "cpu":
+            return None
+        # On an accelerator generate compiles by itself as soon as the cache is static.
+        eager = {"disable_compile": True} if self.fixed_size and not self.compiles else {}
+        return {**self.cache.settings(model.config), **eager}
 
 
 def _always(model: PreTrainedModel) -> None:
@@ -138,12 +120,18 @@ def _needs_package(module: str, package: str) -> Reason:
     return reason
 
 
+def _quantised(backend: str, *, grouped: int = 0, **arguments: int) -> CacheMaker:
+    return CacheMaker("QuantizedCache", {"backend": backend, **arguments}, "quantized", grouped=grouped)
+
+
+STATIC = CacheMaker("StaticCache", implementation="static", sized=True)
+
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy(
         key="none",
         label="No cache",
         trade="keeps nothing and computes every position again at every step",
-        make=_no_cache,
+        cache=None,
         exact=True,
         keeping="no",
         reason=_always,
@@ -152,7 +140,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="dynamic",
         label="Dynamic cache",
         trade="grows with every token; what generate uses by default",
-        make=_dynamic,
+        cache=CacheMaker("DynamicCache"),
         exact=True,
         keeping="crop",
         reason=_always,
@@ -161,7 +149,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="static",
         label="Static cache",
         trade="reserves all its slots at once, so that shapes never change",
-        make=_static,
+        cache=STATIC,
         exact=True,
         keeping="crop",
         reason=_needs_attention,
@@ -171,7 +159,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="static-compiled",
         label="Static cache, compiled",
         trade="the static cache with torch.compile: a long first run, faster steps after it",
-        make=_static,
+        cache=STATIC,
         exact=True,
         keeping="crop",
         reason=_needs_compiler,
@@ -182,7 +170,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="offloaded",
         label="Offloaded cache",
         trade="keeps all layers but one in the CPU's memory: less on the accelerator, slower steps",
-        make=_offloaded,
+        cache=CacheMaker("DynamicCache", {"offloading": True}, "offloaded"),
         exact=True,
         keeping="copy",
         reason=_needs_accelerator,
@@ -191,7 +179,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="offloaded-static",
         label="Offloaded static cache",
         trade="the same with reserved slots",
-        make=_offloaded_static,
+        cache=CacheMaker("StaticCache", {"offloading": True}, "offloaded_static", sized=True),
         exact=True,
         keeping="no",
         reason=_needs_accelerator,
@@ -201,7 +189,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="fp8",
         label="8-bit float cache",
         trade="stores keys and values in 8-bit floats: a quarter of float32, answers may differ",
-        make=_quantised("fp8"),
+        cache=_quantised("fp8"),
         exact=False,
         keeping="append",
         reason=_needs_full_attention,
@@ -210,7 +198,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="quanto-4bit",
         label="4-bit cache (quanto)",
         trade="stores keys and values in 4 bits with scales: smaller and slower, answers may differ",
-        make=_quantised("quanto", nbits=4),
+        cache=_quantised("quanto", grouped=1, nbits=4),
         exact=False,
         keeping="append",
         reason=_needs_package("optimum.quanto", "optimum-quanto"),
@@ -219,7 +207,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="quanto-2bit",
         label="2-bit cache (quanto)",
         trade="stores keys and values in 2 bits with scales: smallest, answers differ most",
-        make=_quantised("quanto", nbits=2),
+        cache=_quantised("quanto", grouped=1, nbits=2),
         exact=False,
         keeping="append",
         reason=_needs_package("optimum.quanto", "optimum-quanto"),
@@ -228,7 +216,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="hqq-8bit",
         label="8-bit cache (HQQ)",
         trade="stores keys and values in 8 bits with scales: half of bfloat16, answers may differ",
-        make=_quantised("hqq", nbits=8, axis_key=1, axis_value=1),
+        cache=_quantised("hqq", grouped=1, nbits=8, axis_key=1, axis_value=1),
         exact=False,
         keeping="append",
         reason=_needs_package("hqq", "hqq"),
@@ -237,7 +225,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         key="hqq-4bit",
         label="4-bit cache (HQQ)",
         trade="stores keys and values in 4 bits with scales: smaller and slower, answers may differ",
-        make=_quantised("hqq", nbits=4, axis_key=1, axis_value=1),
+        cache=_quantised("hqq", grouped=2, nbits=4, axis_key=1, axis_value=1),
         exact=False,
         keeping="append",
         reason=_needs_package("hqq", "hqq"),

@@ -64,6 +64,9 @@ class StrategyRow:
     keeping             what a kept cache allows: "crop", "copy", "append" or "no"
     fixed_size          reserves its slots before the run
     unavailable_reason  a sentence, None where the strategy can be used on this machine with this model
+    code                the Python expression that makes its cache for the loaded model, "{slots}" standing for the number of
+                        slots; "" for no cache
+    settings            the keys of generation_config.json that ask for it, as JSON; "null" where a file cannot
     """
 
     key: str
@@ -74,3 +77,5 @@ class StrategyRow:
     fixed_size: bool = False
     compiles: bool = False
     unavailable_reason: str | None = None
+    code: str = ""
+    settings: str = ""

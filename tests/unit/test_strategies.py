@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kvdemo.caches.strategies import STRATEGIES, available_strategy, rows, slots_for, strategy_of
@@ -110,3 +112,30 @@ def test_a_short_run_after_a_long_one_reserves_only_what_it_needs(tiny: LoadedMo
 
     assert [reserved(10), reserved(100)] == [28 * 1024, 118 * 1024]
     assert reserved(10) == 28 * 1024
+
+
+def test_a_row_says_in_code_and_in_settings_how_its_cache_is_made(tiny: LoadedModel) -> None:
+    told = {row.key: (row.code, json.loads(row.settings or '""')) for row in rows(tiny.model)}
+    assert told["none"] == ("", {"use_cache": False})
+    assert told["dynamic"] == ("DynamicCache(config=model.config)", {"use_cache": True})
+    static = {"use_cache": True, "cache_implementation": "static"}
+    code = "StaticCache(config=model.config, max_cache_len={slots})"
+    assert told["static"] == (code, {**static, "disable_compile": True})
+    assert told["static-compiled"] in ((code, None), ("", ""))  # a file cannot ask for compiling on a CPU
+    fp8 = {"use_cache": True, "cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
+    assert told["fp8"] == ('QuantizedCache(config=model.config, backend="fp8")', fp8)
+    assert told["offloaded"] == ("", "")  # it cannot run here
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "head_dim", "group", "packed_group"),
+    [(3, 64, 64, 32), (8, 64, 64, 64), (2, 16, 32, 16), (32, 80, 64, 64), (1, 256, 64, 64)],
+)
+def test_groups_divide_what_every_token_brings(kv_heads: int, head_dim: int, group: int, packed_group: int) -> None:
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(num_attention_heads=kv_heads, num_key_value_heads=kv_heads, head_dim=head_dim)
+    for key, expected in (("quanto-4bit", group), ("hqq-8bit", group), ("hqq-4bit", packed_group)):
+        maker = strategy_of(key).cache
+        assert maker is not None
+        assert maker.settings(config)["cache_config"]["q_group_size"] == expected
