@@ -134,7 +134,7 @@ def test_a_row_says_in_code_and_in_settings_how_its_cache_is_made(tiny: LoadedMo
 def test_groups_divide_what_every_token_brings(kv_heads: int, head_dim: int, group: int, packed_group: int) -> None:
     from transformers import LlamaConfig
 
-    config = LlamaConfig(num_attention_heads=kv_heads, num_key_value_heads=kv_heads, head_dim=head_dim)
+    config = LlamaConfig(hidden_size=kv_heads * head_dim, num_attention_heads=kv_heads, head_dim=head_dim)
     for key, expected in (("quanto-4bit", group), ("hqq-8bit", group), ("hqq-4bit", packed_group)):
         maker = strategy_of(key).cache
         assert maker is not None
