@@ -197,10 +197,10 @@ class CompareSpec:
         checked_int("rounds", self.rounds, 1, MAX_ROUNDS)
         if not 2 <= len(self.strategies) <= MAX_ARMS:
             raise InvalidRequest("strategies", f"choose between two and {MAX_ARMS}")
-        if len(set(self.strategies)) != len(self.strategies):
-            raise InvalidRequest("strategies", "each may be chosen once")
         for strategy in self.strategies:
             checked_text("strategies", strategy, max_chars=40)
+        if len(set(self.strategies)) != len(self.strategies):
+            raise InvalidRequest("strategies", "each may be chosen once")
         if self.time_budget_s is not None:
             checked_number("time_budget_s", self.time_budget_s, 1, 86_400)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.errors import KvdemoError
+from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.documents import document, run_document
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
-from kvdemo.facts.requests import CompareSpec, Message, SamplingParams
+from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_text
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
 from kvdemo.ui.wiring import owner_of
 
@@ -42,6 +42,7 @@ def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
     ) -> Iterator[dict]:
         """One answer, event by event; the last event is "finished" and carries the run's figures and the whole text."""
         try:
+            system_prompt = checked_text("system_prompt", system_prompt, empty=True)
             system = (Message("system", system_prompt),) if system_prompt else ()
             events = backend.chat(
                 (*system, Message("user", message)),
@@ -71,6 +72,8 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
     ) -> Iterator[dict]:
         """A comparison: progress, then the same document that the command prints."""
         try:
+            if not isinstance(strategies, list):
+                raise InvalidRequest("strategies", "must be a list of keys")
             spec = CompareSpec(prompt, tuple(strategies), max_new_tokens, rounds)
             steps = backend.compare(spec, owner=owner_of(request, PLACE))
             try:
@@ -94,7 +97,7 @@ def memory_endpoint(backend: Any) -> Callable[..., dict]:
     def memory(seq_len: int, batch_size: int = 1, config: str = "") -> dict:
         """The cache of the loaded model, or of a config.json given as text, in that model's own dtype."""
         try:
-            geometry = backend.architecture(None, config)
+            geometry = backend.architecture(None, checked_text("config", config, empty=True))
             dtype = geometry.dtype if geometry.dtype in CACHE_DTYPES else "bfloat16"
             plan = backend.plan_of(geometry, MemoryRequest(seq_len, batch_size, cache_dtype=dtype))
             return backend.plan_document(plan)
