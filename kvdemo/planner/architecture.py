@@ -15,23 +15,15 @@ from typing import Any
 from kvdemo.caches.footprint import layer_tensors, layers_of
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import Architecture, LayerFootprint
-from kvdemo.facts.requests import checked_int
+from kvdemo.planner.by_hand import by_hand
 from kvdemo.planner.config_text import check_fields, parse_config
+from kvdemo.planner.limit import TookTooLong, time_limit
 
 __all__ = ["by_hand", "config_object", "from_config", "from_loaded", "keeps_cache", "on_meta", "parse_config"]
 
+TRACE_S = 60.0
 PREFILL_TOKENS = 3  # fewer than any rate of compression that is in use
-MAX_LAYERS = 1024
 WAY_OUT = "enter its layers, KV heads and head_dim by hand"
-LIMIT_FIELDS = (
-    "max_position_embeddings",
-    "max_target_positions",
-    "n_positions",
-    "n_ctx",
-    "max_sequence_length",
-    "max_seq_len",
-    "seq_length",
-)
 
 
 def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
@@ -100,64 +92,20 @@ def from_loaded(model: Any) -> Architecture:
     return replace(architecture, num_parameters=sum(parameter.numel() for parameter in model.parameters()))
 
 
-def by_hand(
-    layers: int,
-    kv_heads: int | Sequence[int],
-    head_dim: int,
-    *,
-    value_dim: int | None = None,
-    num_parameters: int | None = None,
-    window: int | None = None,
-    attention_heads: int | None = None,
-    context_limit: int | None = None,
-    dtype: str = "bfloat16",
-    name: str = "typed by hand",
-) -> Architecture:
-    """The architecture of a model that transformers does not know; kv_heads is one number or one per layer."""
-    checked_int("layers", layers, 1, MAX_LAYERS)
-    heads = [kv_heads] * layers if isinstance(kv_heads, int) else list(kv_heads)
-    if len(heads) != layers:
-        raise InvalidRequest("kv_heads", f"lists {len(heads)} numbers for {layers} layers")
-    for count in heads:
-        checked_int("kv_heads", count, 1, 65_536)
-    checked_int("head_dim", head_dim, 1, 65_536)
-    value_dim = head_dim if value_dim is None else checked_int("value_dim", value_dim, 1, 65_536)
-    if num_parameters is not None:
-        checked_int("num_parameters", num_parameters, 1, 10**15)
-    if window is not None:
-        checked_int("window", window, 1, 100_000_000)
-    footprints = tuple(
-        LayerFootprint(
-            index=index,
-            kind="full" if window is None else "sliding",
-            kv_heads=count,
-            key_dim=head_dim,
-            value_heads=count,
-            value_dim=value_dim,
-            window=window,
-            held_window=window - 1 if window is not None and window > 1 else None,
-        )
-        for index, count in enumerate(heads)
-    )
-    return Architecture(
-        name=name,
-        model_type="by hand",
-        layers=footprints,
-        num_parameters=num_parameters,
-        context_limit=context_limit,
-        dtype=dtype,
-        method="by hand",
-        attention_heads=attention_heads,
-        notes=("Typed by hand: nothing was checked against a model's code.",),
-    )
-
-
 def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> Architecture:
     """Build on meta, run, read."""
     from kvdemo.planner import tracing
+    from kvdemo.planner.building import POSITION_FIELDS
 
-    with _as_invalid_request():
-        found = tracing.trace(config, PREFILL_TOKENS, model_class)
+    context_limit = _first_int(tracing.text_config(config), POSITION_FIELDS)
+    try:
+        with _as_invalid_request(), time_limit(TRACE_S):
+            found = tracing.trace(config, PREFILL_TOKENS, model_class)
+    except TookTooLong as error:
+        raise InvalidRequest(
+            "config",
+            f"the model's own code was not done after {TRACE_S:.0f} s with these fields: look for an absurd one",
+        ) from error
     model, notes = found.model, found.notes
     decoder = tracing.text_config(model.config)
     layers = _named(found.layers, decoder)
@@ -182,8 +130,8 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
         name=name,
         model_type=config.model_type,
         layers=tuple(layers),
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
-        context_limit=_first_int(decoder, LIMIT_FIELDS),
+        num_parameters=found.num_parameters,
+        context_limit=context_limit,
         dtype=dtype,
         method="traced",
         attention_heads=_first_int(decoder, ("num_attention_heads",)),
@@ -227,9 +175,9 @@ def _dtype_name(config: dict[str, Any]) -> str:
 
 
 def _without_dtypes(value: Any) -> Any:
-    """A copy of a config without dtypes and quantisation, which describe the stored weights."""
+    """A copy of a config without dtypes and quantisation, which describe the stored weights, and without labels."""
     if isinstance(value, dict):
-        dropped = ("dtype", "torch_dtype", "quantization_config")
+        dropped = ("dtype", "torch_dtype", "quantization_config", "num_labels", "id2label", "label2id")
         return {key: _without_dtypes(inner) for key, inner in value.items() if key not in dropped}
     if isinstance(value, list):
         return [_without_dtypes(inner) for inner in value]

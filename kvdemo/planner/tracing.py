@@ -14,20 +14,37 @@ from typing import Any
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import LayerFootprint
 from kvdemo.planner import reading
-from kvdemo.planner.meta import born_in_bfloat16, on_meta
+from kvdemo.planner.building import MOST_POSITIONS, built, model_class_of, prepare, shorten_positions, text_config
+from kvdemo.planner.meta import on_meta
 
-__all__ = ["Run", "Trace", "has_static", "layers", "new_cache", "run", "skeleton", "text_config", "trace"]
+__all__ = [
+    "Run",
+    "Trace",
+    "has_static",
+    "layers",
+    "new_cache",
+    "run",
+    "skeleton",
+    "text_config",
+    "trace",
+]
 
+# What a model's own code raises on a config that it cannot use.
+MODEL_CODE_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 ENCODER_TOKENS = 5  # enough to read shapes; any number would do
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A model on meta, what each of its layers keeps, and notes on what had to be left out."""
+    """A model on meta, what each of its layers keeps, and notes on what had to be left out.
+
+    num_parameters   of the whole model, parameters that are shared counted once
+    """
 
     model: Any
     layers: tuple[LayerFootprint, ...]
-    notes: tuple[str, ...]
+    num_parameters: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +62,45 @@ def trace(config: Any, num_tokens: int, model_class: Any = None) -> Trace:
     Where the whole of a model for pictures or sound cannot be built or run on text, its language model is.
     InvalidRequest when there is no text-generating class; whatever the model's own code raises otherwise.
     """
-    _prepare(config)
+    prepare(config)
     text = text_config(config)
     nested = type(text) is not type(config)
-    model_class = model_class or _model_class(config)
+    model_class = model_class or model_class_of(config)
     if nested and model_class.config_class is type(text):
-        return _trace(_on_meta(model_class, text), num_tokens)
+        return _trace(model_class, text, num_tokens)
     try:
-        model = _on_meta(model_class, config)
+        return _trace(model_class, config, num_tokens)
     except ImportError as error:
         if not nested:
             raise
-        return replace(_trace(_on_meta(_model_class(text), text), num_tokens), notes=(_without_parts(error),))
-    try:
-        return _trace(model, num_tokens)
-    except Exception:
+        return replace(_trace(model_class_of(text), text, num_tokens), notes=(_without_parts(error),))
+    except MODEL_CODE_ERRORS:
         if not nested:
             raise
-        found = _trace(_on_meta(_model_class(text), text), num_tokens)
-        return replace(found, model=model)
+        whole = built(model_class, config)
+        return replace(_trace(model_class_of(text), text, num_tokens), num_parameters=_parameters(whole))
 
 
 def skeleton(config: Any) -> Any:
     """The model of a transformers config on meta, not run; ValueError or InvalidRequest where there is none."""
-    _prepare(config)
-    return _on_meta(_model_class(config), config)
+    prepare(config)
+    return built(model_class_of(config), config)
 
 
-def _trace(model: Any, num_tokens: int) -> Trace:
-    return Trace(model, tuple(layers(model, num_tokens)), ())
+def _trace(model_class: Any, config: Any, num_tokens: int) -> Trace:
+    missing = shorten_positions(config)
+    model = built(model_class, config)
+    tables = [
+        parameter
+        for parameter in model.parameters()
+        if parameter.dim() and 0 <= parameter.shape[0] - MOST_POSITIONS < 4
+    ]
+    rows = sum(missing * parameter[0].numel() for parameter in tables) if missing else 0
+    return Trace(model, tuple(layers(model, num_tokens)), _parameters(model) + rows)
+
+
+def _parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _without_parts(error: ImportError) -> str:
@@ -97,7 +124,9 @@ def layers(model: Any, num_tokens: int) -> list[LayerFootprint]:
         return own
     tokens = replace(first, num_tokens=first.encoder_tokens)
     cross = _read(model, tokens, lambda run: run.cache.cross_attention_cache)
-    return own + [replace(layer, kind="cross", window=None, held_window=None) for layer in cross if layer.kv_heads]
+    return own + [
+        replace(layer, index=len(own) + layer.index, kind="cross", window=None, held_window=None) for layer in cross
+    ]
 
 
 def _read(model: Any, first: Run, part: Callable[[Run], Any]) -> list[LayerFootprint]:
@@ -120,11 +149,6 @@ def has_static(model: Any) -> bool:
     except KeyError:  # a type of layer without a class of fixed size
         return False
     return True
-
-
-def text_config(config: Any) -> Any:
-    """The part of a config that describes the text decoder; the config itself where it is flat."""
-    return config.get_text_config(decoder=True)
 
 
 def run(model: Any, num_tokens: int, *, batch_size: int = 1, encoder_tokens: int = ENCODER_TOKENS) -> Run:
@@ -186,45 +210,3 @@ def new_cache(model: Any) -> Any:
 
 def _is_encoder_decoder(model: Any) -> bool:
     return bool(model.config.is_encoder_decoder) and "encoder_outputs" in inspect.signature(model.forward).parameters
-
-
-def _prepare(config: Any) -> None:
-    """Take out what is about weights, and choose the plain attention code: it asks tensors for no values."""
-    for part in (config, *(getattr(config, key, None) for key in config.sub_configs)):
-        if part is not None:
-            part.dtype = None
-    if getattr(config, "quantization_config", None) is not None:
-        del config.quantization_config
-    config._attn_implementation = "eager"
-    config._experts_implementation = "batched_mm"  # the grouped kernel wants widths that some configs do not have
-
-
-def _model_class(config: Any) -> Any:
-    """The class that `architectures` names, else the one that transformers registers for generating text."""
-    from transformers.models.auto import modeling_auto as auto
-
-    sequence = (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)
-    text = (
-        auto.MODEL_FOR_CAUSAL_LM_MAPPING,
-        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-        auto.MODEL_FOR_MULTIMODAL_LM_MAPPING,
-    )
-    found: list[Any] = []
-    for mapping in (*sequence, *text) if config.is_encoder_decoder else (*text, *sequence):
-        classes = mapping.get(type(config), None)
-        found += classes if isinstance(classes, list | tuple) else [classes] if classes is not None else []
-    if not found:
-        raise InvalidRequest(
-            "config",
-            f"transformers has no text-generating model for the type {config.model_type!r}, so there is no cache to plan:"
-            " use the config of a language model",
-        )
-    named = set(config.architectures or ())
-    return next((candidate for candidate in found if candidate.__name__ in named), found[0])
-
-
-def _on_meta(model_class: Any, config: Any) -> Any:
-    """The model as loading a bfloat16 checkpoint would make it."""
-    with on_meta(), born_in_bfloat16():
-        # as from_config does, but with no dtype in the config it leaves torch's default dtype alone
-        return model_class._from_config(config)
