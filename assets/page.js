@@ -2,7 +2,7 @@
    asks for, keep the newest text in view, write the tab into the address. It sends nothing anywhere by itself. */
 (() => {
   "use strict";
-  const ACTIONS = ["retry", "edit", "undo", "example"];
+  const ACTIONS = ["retry", "edit", "undo", "example", "shorten"];
   let asked = 0;
 
   const classNumber = (element) => {
@@ -32,7 +32,7 @@
 
   const copyAnswer = async (button) => {
     const answer = button.closest(".kv-tools").previousElementSibling;
-    const text = answer && answer.querySelector(".kv-text");
+    const text = answer && (answer.querySelector(".kv-raw") || answer.querySelector(".kv-text"));
     if (!text) return;
     await copyText(text.textContent);
     button.textContent = "Copied";
@@ -87,6 +87,20 @@
     }
   };
 
+  /* Settings of the chat, never texts, are kept in this browser; the server checks them when they come back. */
+  const STORE = "kvdemo.chat";
+  const stored = (() => { try { return window.localStorage.getItem(STORE); } catch { return null; } })();
+  let restored = false;
+  const rememberSettings = () => {
+    const field = document.querySelector("#chat-restore textarea, #chat-restore input");
+    if (!restored && field) {
+      restored = true;
+      if (stored) setTimeout(() => type(field, stored), 300);
+    }
+    const note = document.querySelector(".kv-remember");
+    if (restored && note) { try { window.localStorage.setItem(STORE, note.title); } catch { /* private mode */ } }
+  };
+
   /* The conversation scrolls by itself only while its end is in view. */
   const followConversation = () => {
     const scroller = document.getElementById("conversation");
@@ -108,5 +122,6 @@
   new MutationObserver(() => {
     followConversation();
     saveFiles();
+    rememberSettings();
   }).observe(document.documentElement, { childList: true, subtree: true });
 })();

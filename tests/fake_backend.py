@@ -138,6 +138,7 @@ class FakeBackend:
     compared: list[CompareSpec] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     _stops: dict[str, Event] = field(default_factory=dict)
 
@@ -249,6 +250,21 @@ class FakeBackend:
         self.stopped.append(owner)
         if owner in self._stops:
             self._stops[owner].set()
+
+    def kept_bytes(self, owner: str) -> int:
+        return 3_594_240
+
+    def forget(self, owner: str) -> None:
+        self.forgotten.append(owner)
+
+    def turns_without_reuse(
+        self, conversations: tuple[tuple[Message, ...], ...], *, strategy: str = "dynamic", owner: str = ""
+    ) -> Iterator[RunRecord]:
+        self.describe()
+        for number, messages in enumerate(conversations, start=1):
+            if self.step_s:
+                time.sleep(self.step_s)
+            yield record_of(["x"], [0.1 * number], 32 * len(messages), strategy, "length")
 
     def release(self, owner: str) -> None:
         self.released.append(owner)

@@ -5,6 +5,7 @@ Buttons carry classes that assets/page.js reads; the server checks again what th
 
 from __future__ import annotations
 
+from kvdemo.ui.answer_text import answer_html
 from kvdemo.ui.conversation import Conversation, Turn
 from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
@@ -29,12 +30,10 @@ def past_turns(conversation: Conversation) -> str:
 
 def live_answer(view: RunView) -> str:
     """The answer that is being written, with the place where the next token will appear."""
-    words = view.state_words
-    state = f'<p class="kv-state">{text(words)}</p>' if words else ""
     if not view.text:
-        return f'<div class="kv-answer kv-live">{state}</div>'
-    body = f'<div class="kv-text">{text(view.text)}</div><span class="kv-cursor"></span>'
-    return f'<div class="kv-answer kv-live"><div class="kv-writing">{body}</div></div>'
+        words = view.state_words
+        return f'<div class="kv-answer kv-live"><p class="kv-state">{text(words)}</p></div>'
+    return f'<div class="kv-answer kv-live">{answer_html(view.text, cursor=True)}</div>'
 
 
 def _turn(conversation: Conversation, index: int, turn: Turn) -> str:
@@ -50,9 +49,12 @@ def _turn(conversation: Conversation, index: int, turn: Turn) -> str:
 
 
 def _answer(conversation: Conversation, index: int, turn: Turn, last: bool, edited: str) -> str:
-    body = f'<div class="kv-text">{text(turn.answer)}</div>' if turn.answer else ""
+    body = answer_html(turn.answer) if turn.answer else ""
     note = f'<p class="{"kv-failed" if turn.failed else "kv-note"}">{text(turn.note)}</p>' if turn.note else ""
     tools = _button("copy", index, "Copy") if turn.answer else ""
+    if turn.drop and last and not conversation.running:
+        turns = "the oldest turn" if turn.drop == 1 else f"the {turn.drop} oldest turns"
+        tools += _button("shorten", turn.drop, f"Drop {turns} and ask again")
     if not conversation.running:
         tools += _button("retry", index, "Retry") + (_button("undo", index, "Undo") if last else "")
     figures = f'<span class="kv-turn-figures">{text(turn.figures)}</span>' if turn.figures else ""

@@ -5,6 +5,7 @@ Draws a RunView to scale; knows nothing about how the run is made.
 
 from __future__ import annotations
 
+from kvdemo.facts.events import Reuse
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
 from kvdemo.ui.markup import text
@@ -25,12 +26,21 @@ def empty_panel() -> str:
     )
 
 
-def panel(view: RunView, facts: ModelFacts | None, strategy: StrategyRow | None, kept_words: str = "") -> str:
-    """The run to scale, what is held now, and what it means in words; kept_words: how long a kept cache is kept."""
+def panel(
+    view: RunView,
+    facts: ModelFacts | None,
+    strategy: StrategyRow | None,
+    kept_words: str = "",
+    saved_words: str = "",
+) -> str:
+    """The run to scale, what is held now, and what it means in words.
+
+    kept_words    how long a kept cache is kept; saved_words: what reuse saved
+    """
     return (
         f'<div class="kv-panel">{TITLE}{_request_bar(view)}{_context_bar(view)}'
         f'<dl class="kv-figures">{_held(view, facts)}{_kept(view, facts)}{_first(view)}{_speed(view)}</dl>'
-        f"{_said(view, strategy)}{_sentences(view, strategy, kept_words)}</div>"
+        f"{_said(view, strategy, saved_words)}{_sentences(view, strategy, kept_words)}</div>"
     )
 
 
@@ -124,13 +134,13 @@ def _speed(view: RunView) -> str:
     return _figure(format_speed(view.tokens_per_s) if view.tokens_per_s is not None else "–", words)
 
 
-def _said(view: RunView, strategy: StrategyRow | None) -> str:
+def _said(view: RunView, strategy: StrategyRow | None, saved_words: str) -> str:
     """The run in words: what was reused, or what this strategy does."""
     lines = list(view.notices)
     reuse = view.reuse
     if reuse is not None and (reuse.kept_tokens or reuse.reused_tokens):
         words = f"Reused {format_count(reuse.reused_tokens)} of {format_count(view.prompt_tokens)} prompt tokens."
-        lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}")
+        lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}{_differing(reuse)}")
     elif view.prompt_tokens:
         lines.append(
             f"No cache: all {format_count(view.total_tokens)} positions are computed again for every token."
@@ -139,7 +149,15 @@ def _said(view: RunView, strategy: StrategyRow | None) -> str:
         )
     else:
         lines.append(f"{strategy.label}: {strategy.trade}." if strategy else "")
-    return "".join(f'<p class="kv-said">{text(line)}</p>' for line in lines if line)
+    saved = f'<p class="kv-small">{text(saved_words)}</p>' if saved_words else ""
+    return "".join(f'<p class="kv-said">{text(line)}</p>' for line in lines if line) + saved
+
+
+def _differing(reuse: Reuse) -> str:
+    """Both sides of the first difference, word for word."""
+    if reuse.kept_text is None or reuse.new_text is None:
+        return ""
+    return f' Kept was "{reuse.kept_text}", now it is "{reuse.new_text}".'
 
 
 def _sentences(view: RunView | None, strategy: StrategyRow | None = None, kept_words: str = "") -> str:

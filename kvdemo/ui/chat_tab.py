@@ -8,21 +8,25 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.errors import KvdemoError
 from kvdemo.facts.units import format_seconds
 from kvdemo.settings import Settings
-from kvdemo.ui import chat_turns
+from kvdemo.ui import chat_times, chat_turns
+from kvdemo.ui.chat_form import ChatFiles, ChatForm, ChatTimes, chat_files, chat_form
+from kvdemo.ui.chat_form import chat_times as times_layout
 from kvdemo.ui.chat_messages import past_turns
 from kvdemo.ui.chat_panel import empty_panel
-from kvdemo.ui.chat_turns import ChatSettings, ChatView
-from kvdemo.ui.choices import strategy_choices, strategy_notes
+from kvdemo.ui.chat_settings import ChatSettings, remembered, restored
+from kvdemo.ui.chat_turns import ChatView
 from kvdemo.ui.conversation import Conversation
+from kvdemo.ui.conversation_file import as_json, as_markdown, opened
+from kvdemo.ui.exports import Exports
 from kvdemo.ui.markup import fragment
 from kvdemo.ui.wiring import LIGHT, MODEL, owner_of
 
-__all__ = ["ChatTab", "build_chat_tab"]
+__all__ = ["PLACE", "ChatTab", "build_chat_tab"]
 
 PLACE = "chat"
-LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class ChatTab:
     strategy_notes: gr.Markdown
 
 
-def build_chat_tab(backend: Any, settings: Settings) -> ChatTab:
+def build_chat_tab(backend: Any, settings: Settings, exports: Exports) -> ChatTab:
     """Lay out the tab inside the current Blocks and wire its events."""
     conversation = gr.State(Conversation())
     with gr.Row(elem_classes="kv-columns"):
@@ -61,56 +65,72 @@ def build_chat_tab(backend: Any, settings: Settings) -> ChatTab:
             action = gr.Textbox(label="Action", visible="hidden", elem_id="chat-action")
         with gr.Column(scale=6, min_width=300, elem_id="chat-side", elem_classes="kv-card"):
             shown = fragment(empty_panel(), elem_id="chat-panel")
-            strategy, notes, form = _more_settings(backend, settings)
+            form, times, files = chat_form(backend, settings), times_layout(), chat_files()
 
-    view_parts = [conversation, box, past, live, notice, shown, line]
-    outputs = [*view_parts, send, stop, clear]
-    asked = {"inputs": [conversation, box], "outputs": outputs}
-    fed = {"inputs": [conversation, *form], "outputs": outputs}
+    outputs = [conversation, box, past, live, notice, shown, line, send, stop, clear]
     starts = [
-        gr.on([box.submit, send.click], _take(backend), **asked, **LIGHT),
+        gr.on([box.submit, send.click], _take(backend), [conversation, box], outputs, **LIGHT),
         action.change(_act(backend), [action, conversation, box], outputs, trigger_mode="multiple", **LIGHT),
     ]
-    for start in starts:
-        answered = start.success(_answer(backend, settings), **fed, **MODEL)
+    answers = [
+        start.success(_answer(backend, settings), [conversation, *form.fields], outputs, **MODEL) for start in starts
+    ]
+    for answered in answers:
         answered.failure(_settled, conversation, outputs, **LIGHT)
-    stop.click(_stop(backend), **LIGHT)
+    stop.click(_stop(backend, PLACE), **LIGHT)
     clear.click(_cleared(backend), None, outputs, **LIGHT)
-    return ChatTab(strategy, notes)
+    _wire_settings(form, settings, backend)
+    _wire_times(times, backend, conversation, form, [*answers, clear.click])
+    _wire_files(files, backend, settings, exports, conversation, form, outputs)
+    return ChatTab(form.strategy, form.notes)
 
 
-def _more_settings(backend: Any, settings: Settings) -> tuple[gr.Dropdown, gr.Markdown, list[Any]]:
-    """The settings, each with its default, in the order of ChatSettings."""
-    limit = settings.limits.new_tokens
-    with gr.Accordion("More settings", open=False, elem_id="chat-settings"):
-        strategy = gr.Dropdown(
-            strategy_choices(backend.strategies()),
-            value="dynamic",
-            label="Cache strategy",
-            elem_id="chat-strategy",
-            filterable=False,
-        )
-        notes = fragment(strategy_notes(backend.strategies()), elem_id="chat-strategy-notes")
-        keep = gr.Checkbox(True, label="Keep the cache between turns", elem_id="chat-keep")
-        longest = gr.Slider(
-            1, limit, value=min(LONGEST, limit), step=1, label="Longest answer, tokens", elem_id="chat-longest"
-        )
-        temperature = gr.Slider(
-            0,
-            2,
-            value=0,
-            step=0.05,
-            label="Temperature",
-            info="0 always takes the likeliest token",
-            elem_id="chat-temp",
-        )
-        top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top p", info="1 is off", elem_id="chat-top-p")
-        top_k = gr.Number(0, label="Top k", info="0 is off", precision=0, minimum=0, elem_id="chat-top-k")
-        seed = gr.Number(0, label="Seed", info="Same seed, same text", precision=0, minimum=0, elem_id="chat-seed")
-        system_prompt = gr.Textbox(
-            label="System prompt", lines=3, max_lines=10, placeholder="None", elem_id="chat-system-prompt"
-        )
-    return strategy, notes, [system_prompt, strategy, keep, longest, temperature, top_p, top_k, seed]
+def _wire_settings(form: ChatForm, settings: Settings, backend: Any) -> None:
+    gr.on(
+        [item.change for item in form.fields[1:]],
+        _remember,
+        form.fields,
+        form.kept,
+        trigger_mode="always_last",
+        **LIGHT,
+    )
+    form.restored.change(_restore(backend, settings.limits.new_tokens), form.restored, form.fields[1:], **LIGHT)
+
+
+def _wire_times(times: ChatTimes, backend: Any, conversation: gr.State, form: ChatForm, after: list[Any]) -> None:
+    is_open, without_reuse = gr.State(False), gr.State(())
+    drawn = [times.words, times.steps, times.turns, times.measure]
+    times.place.expand(_draw_times, [conversation, without_reuse], [*drawn, is_open], **LIGHT)
+    times.place.collapse(lambda: False, None, is_open, **LIGHT)
+    for event in after:
+        then = event.success if hasattr(event, "success") else event
+        then(_draw_times_if_open, [is_open, conversation], [*drawn, without_reuse], **LIGHT)
+    measured = times.measure.click(
+        _measure(backend),
+        [conversation, form.system_prompt, form.strategy],
+        [*drawn, without_reuse, times.stop],
+        **MODEL,
+    )
+    measured.failure(
+        lambda: [gr.update(visible=True), gr.update(visible=False)], None, [times.measure, times.stop], **LIGHT
+    )
+    times.stop.click(_stop(backend, f"{PLACE}/times"), **LIGHT)
+
+
+def _wire_files(
+    files: ChatFiles,
+    backend: Any,
+    settings: Settings,
+    exports: Exports,
+    conversation: gr.State,
+    form: ChatForm,
+    outputs: list[Any],
+) -> None:
+    saving = [conversation, form.system_prompt]
+    files.markdown.click(_saved(exports, backend, "md"), saving, [files.download, files.saved], **LIGHT)
+    files.json.click(_saved(exports, backend, "json"), saving, [files.download, files.saved], **LIGHT)
+    limit_bytes = settings.limits.upload_bytes
+    files.open.upload(_opened(limit_bytes), [files.open, conversation], [*outputs, form.system_prompt], **LIGHT)
 
 
 def _updates(view: ChatView) -> list[Any]:
@@ -157,9 +177,9 @@ def _settled(conversation: Conversation) -> list[Any]:
     return _updates(chat_turns.settled(conversation))
 
 
-def _stop(backend: Any) -> Callable[..., None]:
+def _stop(backend: Any, place: str) -> Callable[..., None]:
     def stop(request: gr.Request) -> None:
-        backend.stop(owner_of(request, PLACE))
+        backend.stop(owner_of(request, place))
 
     return stop
 
@@ -169,3 +189,79 @@ def _cleared(backend: Any) -> Callable[..., list[Any]]:
         return _updates(chat_turns.cleared(backend, owner_of(request, PLACE)))
 
     return cleared
+
+
+def _remember(*form: Any) -> str:
+    return remembered(ChatSettings(*form))
+
+
+def _restore(backend: Any, limit: int) -> Callable[..., list[Any]]:
+    def restore(kept: str) -> list[Any]:
+        usable = tuple(row.key for row in backend.strategies() if row.unavailable_reason is None)
+        return restored(kept, usable, limit)
+
+    return restore
+
+
+def _draw_times(conversation: Conversation, without_reuse: tuple[float | None, ...]) -> list[Any]:
+    return [*_times(conversation, without_reuse), True]
+
+
+def _draw_times_if_open(is_open: bool, conversation: Conversation) -> list[Any]:
+    """After an answer: draw again what somebody is looking at; times without reuse belonged to the turns before."""
+    if not is_open:
+        return [gr.skip(), gr.skip(), gr.skip(), gr.skip(), ()]
+    return [*_times(conversation, ()), ()]
+
+
+def _times(conversation: Conversation, without_reuse: tuple[float | None, ...]) -> list[Any]:
+    steps, turns, words = chat_times.drawn(conversation, without_reuse)
+    return [
+        words,
+        gr.update(visible=steps is not None, value=steps),
+        gr.update(visible=turns is not None, value=turns),
+        gr.update(visible=turns is not None),
+    ]
+
+
+def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
+    def measure(
+        request: gr.Request, conversation: Conversation, system_prompt: str, strategy: str
+    ) -> Iterator[list[Any]]:
+        owner = owner_of(request, f"{PLACE}/times")
+        told: tuple[str, tuple[float | None, ...]] = ("", ())
+        for told in chat_times.measured_without_reuse(backend, conversation, system_prompt, strategy, owner):
+            yield [told[0], gr.skip(), gr.skip(), gr.update(visible=False), gr.skip(), gr.update(visible=True)]
+        words, times = told
+        _, steps, turns, again = _times(conversation, times)
+        yield [words, steps, turns, again, times, gr.update(visible=False)]
+
+    return measure
+
+
+def _saved(exports: Exports, backend: Any, kind: str) -> Callable[..., list[Any]]:
+    def saved(conversation: Conversation, system_prompt: str) -> list[Any]:
+        """The file, and its name: as soon as the browser shows the name it saves the file."""
+        try:
+            model = backend.describe()
+        except KvdemoError:
+            model = None
+        written = (as_json if kind == "json" else as_markdown)(conversation, model, system_prompt)
+        path = exports.write("kvdemo-conversation", kind, written)
+        return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>']
+
+    return saved
+
+
+def _opened(limit_bytes: int) -> Callable[..., list[Any]]:
+    def opened_file(path: str, conversation: Conversation) -> list[Any]:
+        if conversation.running:
+            return [*_updates(ChatView()), gr.skip()]
+        try:
+            found, system_prompt = opened(path, limit_bytes)
+        except KvdemoError as error:
+            return [*_updates(ChatView(notice=chat_turns.notice(str(error)))), gr.skip()]
+        view = ChatView(found, gr.skip(), past_turns(found), "", "", empty_panel(), "")
+        return [*_updates(view), system_prompt]
+
+    return opened_file

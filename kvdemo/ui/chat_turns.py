@@ -5,54 +5,36 @@ Handlers take plain values, make one backend call and give back a ChatView; the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gradio as gr
 
-from kvdemo.errors import KvdemoError, RunFailed
+from kvdemo.errors import ContextFull, KvdemoError, RunFailed
 from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.requests import MAX_NEW_TOKENS, Message, SamplingParams, checked_int
+from kvdemo.facts.requests import Message
+from kvdemo.facts.units import format_bytes
 from kvdemo.ui.chat_messages import EXAMPLES, live_answer, past_turns
 from kvdemo.ui.chat_panel import empty_panel, panel, phone_line
+from kvdemo.ui.chat_settings import ChatSettings
+from kvdemo.ui.chat_times import prefill_tokens_per_s, saved_words
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
 from kvdemo.ui.wiring import PACE_S
 
-__all__ = ["BUSY", "ChatSettings", "ChatView", "act", "answer", "cleared", "settled", "take"]
+__all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "settled", "take"]
 
 BUSY = "An answer is being written. Your text stays here: send it when the answer is done, or stop it first."
+DRAWN_CHARS = 2000
 ENDINGS = {
     "cancelled": "Stopped.",
     "length": "Ended at the longest answer you allow.",
     "timed_out": "Ended at the time limit of one run.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ChatSettings:
-    """The settings of the chat as they come from the form, unchecked."""
-
-    system_prompt: Any = ""
-    strategy: Any = "dynamic"
-    keep: Any = True
-    max_new_tokens: Any = 256
-    temperature: Any = 0
-    top_p: Any = 1
-    top_k: Any = 0
-    seed: Any = 0
-
-    def sampling(self) -> SamplingParams:
-        """Checked; InvalidRequest names the field."""
-        return SamplingParams(
-            self.temperature,
-            self.top_p,
-            checked_int("top_k", self.top_k, 0, 1_000_000),
-            checked_int("seed", self.seed, 0, 2**63 - 1),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ def take(backend: Any, conversation: Conversation, box: object) -> ChatView:
 
 
 def act(backend: Any, action: object, conversation: Conversation, box: object) -> ChatView:
-    """Do what a button in the conversation asks: "retry 2", "edit 0", "undo 3", "example 1"."""
+    """Do what a button in the conversation asks: "retry 2", "edit 0", "undo 3", "example 1", "shorten 2"."""
     name, _, rest = action.partition(" ") if isinstance(action, str) else ("", "", "")
     number = rest.split(" ")[0]
     index = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
@@ -86,6 +68,8 @@ def act(backend: Any, action: object, conversation: Conversation, box: object) -
         return ChatView()
     if name == "example" and 0 <= index < len(EXAMPLES):
         return _asked(backend, conversation, EXAMPLES[index], draft)
+    if name == "shorten" and conversation.turns and index == conversation.turns[-1].drop > 0:
+        return _started(conversation.without_oldest(index), draft)
     if not 0 <= index < len(conversation.turns):
         return ChatView()
     question = conversation.turns[index].question
@@ -94,7 +78,7 @@ def act(backend: Any, action: object, conversation: Conversation, box: object) -
     if name == "edit":
         edited = conversation.editing_turn(index, draft)
         words = "You are editing an earlier message. Sending replaces it and everything after it."
-        return ChatView(edited, question, past_turns(edited), notice=_notice(words, kind="hint"))
+        return ChatView(edited, question, past_turns(edited), notice=notice(words, kind="hint"))
     if name == "undo":
         shorter = conversation.up_to(index)
         return ChatView(shorter, draft or question, past_turns(shorter), "", "", _panel_after_undo(shorter))
@@ -117,18 +101,22 @@ def answer(
         return
     view = RunView(strategy=str(settings.strategy), kept=settings.keep is True)
     facts, strategy = _model(backend, view.strategy)
-    shown_at = -PACE_S
+    speed = prefill_tokens_per_s(conversation)
+    shown_at = -math.inf
 
-    def drawn() -> Any:
-        return panel(view, facts, strategy, kept_words) if view.prompt_tokens else gr.skip()
+    def drawn(kept: str = kept_words) -> Any:
+        if not view.prompt_tokens:
+            return gr.skip()
+        return panel(view, facts, strategy, kept, saved_words(view.reused_tokens, speed))
 
-    def ended(done: Conversation) -> ChatView:
+    def failed(words: str, written: str, drop: int = 0) -> ChatView:
+        done = conversation.answered(written, note=words, failed=True, drop=drop)
         return ChatView(done, gr.skip(), past_turns(done), "", "", drawn(), phone_line(view))
 
     try:
         events = backend.chat(
-            conversation.messages(_prompt(settings.system_prompt)),
-            max_new_tokens=checked_int("max_new_tokens", settings.max_new_tokens, 1, MAX_NEW_TOKENS),
+            conversation.messages(settings.system_prompt if isinstance(settings.system_prompt, str) else ""),
+            max_new_tokens=settings.longest(),
             strategy=settings.strategy,
             sampling=settings.sampling(),
             owner=owner,
@@ -138,21 +126,29 @@ def answer(
             for event in events:
                 phase = view.phase
                 view = view.after(event)
-                if view.phase == "finished" or (phase == view.phase and clock() - shown_at < PACE_S):
+                # A long answer takes longer to draw: it is drawn less often.
+                pace_s = PACE_S * (1 + len(view.text) // DRAWN_CHARS)
+                if view.phase == "finished" or (phase == view.phase and clock() - shown_at < pace_s):
                     continue
                 shown_at = clock()
                 yield ChatView(live=live_answer(view), panel=drawn(), line=phone_line(view))
         finally:
             events.close()
+    except ContextFull as error:
+        yield failed(error.message, "", error.drop_turns)
+        return
     except RunFailed as error:
-        yield ended(conversation.answered(error.record.text, note=str(error), failed=True))
+        yield failed(str(error), error.record.text)
         return
     except KvdemoError as error:
-        yield ended(conversation.answered(view.text, note=str(error), failed=True))
+        yield failed(str(error), view.text)
         return
     reason = view.record.finish_reason if view.record else None
-    done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures)
-    yield ended(done)
+    record = replace(view.record, text="", cache_bytes_by_token=(), cache_layers=()) if view.record else None
+    done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures, record=record)
+    kept_bytes = backend.kept_bytes(owner) if settings.keep is True else 0
+    kept = f"Kept for the next turn: {format_bytes(kept_bytes)}. {kept_words}" if kept_bytes else kept_words
+    yield ChatView(done, gr.skip(), past_turns(done), "", "", drawn(kept), phone_line(view))
 
 
 def settled(conversation: Conversation) -> ChatView:
@@ -166,7 +162,7 @@ def settled(conversation: Conversation) -> ChatView:
 
 def cleared(backend: Any, owner: str) -> ChatView:
     """An empty conversation; what was kept for it is freed."""
-    backend.release(owner)
+    backend.forget(owner)
     return ChatView(Conversation(), gr.skip(), past_turns(Conversation()), "", "", empty_panel(), "")
 
 
@@ -175,14 +171,12 @@ def _asked(backend: Any, conversation: Conversation, question: object, box_after
         Message("user", question)  # type: ignore[arg-type]
         backend.describe()
     except KvdemoError as error:
-        return ChatView(notice=_notice(str(error)))
-    asked = conversation.asked(str(question))
-    waiting = live_answer(RunView())
-    return ChatView(asked, box_after, past_turns(asked), waiting, "")
+        return ChatView(notice=notice(str(error)))
+    return _started(conversation.asked(str(question)), box_after)
 
 
-def _prompt(system_prompt: object) -> str:
-    return system_prompt if isinstance(system_prompt, str) else ""
+def _started(asked: Conversation, box_after: str) -> ChatView:
+    return ChatView(asked, box_after, past_turns(asked), live_answer(RunView()), "")
 
 
 def _model(backend: Any, key: str) -> tuple[ModelFacts | None, StrategyRow | None]:
@@ -197,6 +191,7 @@ def _panel_after_undo(conversation: Conversation) -> Any:
     return gr.skip() if conversation.turns else empty_panel()
 
 
-def _notice(words: str, kind: str = "problem") -> str:
+def notice(words: str, kind: str = "problem") -> str:
+    """Words for above the composer: a problem, or a hint."""
     role = "alert" if kind == "problem" else "status"
     return f'<div class="kv-notice kv-notice-{kind}" role="{role}">{text(words)}</div>'

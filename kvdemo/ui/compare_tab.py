@@ -78,7 +78,7 @@ def build_compare_tab(backend: Any, settings: Settings, exports: Exports) -> Com
             )
             start = gr.Button("Run", variant="primary", scale=0, min_width=110, elem_id="compare-run")
             stop = gr.Button("Stop", scale=0, min_width=110, visible=False, elem_id="compare-stop")
-        with gr.Accordion("More settings", open=False, elem_id="compare-settings"):
+        with gr.Accordion("More settings", open=False, elem_id="compare-settings", elem_classes="kv-more"):
             fixed = gr.Checkbox(
                 True,
                 label="Fixed length: no end token, every strategy makes exactly as many tokens",

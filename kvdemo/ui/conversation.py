@@ -6,7 +6,9 @@ Text is stored as it was typed or generated. A turn without an answer is shown, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message
 
 __all__ = ["Conversation", "Turn"]
@@ -19,6 +21,8 @@ class Turn:
     note      what a person must know about the answer: that it was stopped, or why it failed
     figures   one line about the run ("20 tokens · 24.8 tok/s")
     failed    the note reports an error
+    drop      turns to drop so that the conversation fits the model again; 0: it fits, or that would not help
+    record    the run without what is long and drawn nowhere
     """
 
     question: str
@@ -26,6 +30,8 @@ class Turn:
     note: str = ""
     figures: str = ""
     failed: bool = False
+    drop: int = 0
+    record: RunRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,26 @@ class Conversation:
         kept = self.turns if self.editing is None else self.turns[: self.editing]
         return Conversation((*kept, Turn(question)), running=True)
 
-    def answered(self, answer: str, *, note: str = "", figures: str = "", failed: bool = False) -> Conversation:
-        """The conversation with the last question answered, as far as it got."""
-        turn = replace(self.turns[-1], answer=answer, note=note, figures=figures, failed=failed)
-        return Conversation((*self.turns[:-1], turn))
+    def answered(self, answer: str, **known: Any) -> Conversation:
+        """The conversation with the last question answered, as far as it got; `known`: the other fields of Turn."""
+        return Conversation((*self.turns[:-1], replace(self.turns[-1], answer=answer, **known)))
+
+    def without_oldest(self, count: int) -> Conversation:
+        """The conversation without its `count` oldest turns; the last question always stays, and is asked again."""
+        return Conversation(self.turns[min(count, len(self.turns) - 1) : -1]).asked(self.turns[-1].question)
+
+    @property
+    def records(self) -> tuple[RunRecord, ...]:
+        """The runs of the answered turns, oldest first."""
+        return tuple(turn.record for turn in self.turns if turn.record is not None and turn.record.token_times_s)
+
+    def read_at_each_turn(self, system_prompt: str = "") -> tuple[tuple[Message, ...], ...]:
+        """What the model read for each turn of `records`, for measuring it again."""
+        return tuple(
+            Conversation(self.turns[: index + 1]).messages(system_prompt)
+            for index, turn in enumerate(self.turns)
+            if turn.record is not None and turn.record.token_times_s
+        )
 
     def up_to(self, index: int) -> Conversation:
         """The turns before `index`; nothing is running and nothing is being edited."""

@@ -79,7 +79,7 @@ def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
             with gr.Row(elem_id="memory-budget-line"):
                 budget = gr.Number(BUDGET_GIB, label="Budget, GiB", minimum=0, min_width=110, elem_id="memory-budget")
                 free = gr.Number(10, label="Keep free, %", minimum=0, maximum=99, min_width=90, elem_id="memory-free")
-            with gr.Accordion("More settings", open=False, elem_id="memory-settings"):
+            with gr.Accordion("More settings", open=False, elem_id="memory-settings", elem_classes="kv-more"):
                 weights = gr.Dropdown(
                     [AS_MODEL, *CACHE_DTYPES, "int4"],
                     value=AS_MODEL,

@@ -25,7 +25,7 @@ from kvdemo.ui.wiring import LIGHT, owner_of
 __all__ = ["build_page", "page_style"]
 
 TABS = ("chat", "compare", "memory")
-PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE)
+PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE, f"{chat_tab.PLACE}/times")
 TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 
@@ -38,7 +38,7 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
         timer = gr.Timer(TICK_S)
         with gr.Tabs(elem_id="kv-tabs") as tabs:
             with gr.Tab("Chat", id="chat", elem_id="tab-chat"):
-                chat = build_chat_tab(backend, settings)
+                chat = build_chat_tab(backend, settings, exports)
             with gr.Tab("Compare", id="compare", elem_id="tab-compare"):
                 compare = build_compare_tab(backend, settings, exports)
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:

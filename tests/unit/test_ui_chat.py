@@ -11,7 +11,8 @@ from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.model import Failed, Loading
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message
-from kvdemo.ui.chat_turns import ChatSettings, ChatView, act, answer, cleared, settled, take
+from kvdemo.ui.chat_settings import ChatSettings
+from kvdemo.ui.chat_turns import ChatView, act, answer, cleared, settled, take
 from kvdemo.ui.conversation import Conversation, Turn
 from tests.fake_backend import ANSWER, FakeBackend, answer_events
 
@@ -210,7 +211,7 @@ def test_no_action_while_an_answer_is_written() -> None:
 def test_clear_frees_what_was_kept() -> None:
     backend = FakeBackend()
     assert cleared(backend, "me").conversation == Conversation()
-    assert backend.released == ["me"]
+    assert backend.forgotten == ["me"]
 
 
 def test_after_a_fault_of_ours_nothing_seems_to_run_any_more() -> None:

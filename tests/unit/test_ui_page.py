@@ -82,7 +82,11 @@ def test_an_address_with_nonsense_changes_nothing(bad: str) -> None:
 def test_closing_the_page_ends_its_runs_and_frees_what_it_holds() -> None:
     backend = FakeBackend()
     page._closed(backend)(REQUEST)
-    assert set(backend.stopped) == set(backend.released) == {"abc/chat", "abc/compare", "abc/memory", "abc/api"}
+    assert (
+        set(backend.stopped)
+        == set(backend.released)
+        == {"abc/chat", "abc/compare", "abc/memory", "abc/api", "abc/chat/times"}
+    )
 
 
 def test_two_visitors_start_with_the_same_empty_page() -> None:

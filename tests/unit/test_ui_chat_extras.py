@@ -1,0 +1,200 @@
+"""What stands around the chat: Markdown answers, saved conversations, kept settings, times, what does not fit."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvdemo.errors import ContextFull, InvalidRequest
+from kvdemo.ui.answer_text import answer_html, split_reasoning
+from kvdemo.ui.chat_settings import REMEMBERED, ChatSettings, remembered, restored
+from kvdemo.ui.chat_times import drawn, measured_without_reuse, prefill_tokens_per_s, saved_words
+from kvdemo.ui.chat_turns import act, answer
+from kvdemo.ui.conversation import Conversation, Turn
+from kvdemo.ui.conversation_file import as_json, as_markdown, opened
+from tests.fake_backend import FACTS, FakeBackend, record_of
+
+SKIPPED = {"__type__": "update"}
+KEYS = ("none", "dynamic", "static")
+
+
+def turn(question: str, prompt_tokens: int = 64, reused: int = 0) -> Turn:
+    record = record_of(["a", "b", "c"], [0.1, 0.2, 0.3], prompt_tokens, "dynamic", "stop")
+    return Turn(question, "an answer", figures="3 tokens", record=record)
+
+
+def talked(count: int) -> Conversation:
+    return Conversation(tuple(turn(f"question {index}", 64 * (index + 1)) for index in range(count)))
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_markdown_is_drawn_and_the_raw_text_is_there_for_copy() -> None:
+    raw = '## Title\n\n**bold**\n\n```python\n\tdef f():\n    return "<a>"\n```\n'
+    drawn_answer = answer_html(raw)
+    assert "<strong>bold</strong>" in drawn_answer
+    assert "\n" not in drawn_answer
+    assert "\t" not in drawn_answer
+    kept = re.search(r'<div class="kv-raw">(.*)</div>$', drawn_answer)
+    assert kept is not None
+    assert html.unescape(kept.group(1)) == raw
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "<script>alert(1)</script>",
+        "<img src=http://x/y onerror=alert(1)>",
+        "![i](http://example.com/i.png)",
+        "[l](javascript:alert(1))",
+        "```html\n<script>alert(1)</script>\n```",
+        "<!-- --><iframe src=//x></iframe>",
+        "[x]: <javascript:alert(1)>\n\n[x]",
+    ],
+)
+def test_nothing_in_an_answer_runs_or_loads(payload: str) -> None:
+    shown = answer_html(payload)
+    assert not re.search(r"<(script|img|iframe|style|link|object|form)", shown, re.IGNORECASE)
+    assert 'href="javascript' not in shown.lower()
+
+
+def test_headings_of_an_answer_stand_below_the_pages_own() -> None:
+    assert "<h1" not in answer_html("# One\n\n## Two")
+    assert "<h3>One</h3>" in answer_html("# One")
+
+
+@pytest.mark.parametrize(
+    ("raw", "thought", "proper"),
+    [
+        ("<think>hm</think>\n\nyes", "hm", "yes"),
+        ("<think>still thinking", "still thinking", ""),
+        ("opened in the prompt</think>yes", "opened in the prompt", "yes"),
+        ("no marks", "", "no marks"),
+        ("said: <think>", "", "said: <think>"),
+    ],
+)
+def test_reasoning_is_told_apart_from_the_answer(raw: str, thought: str, proper: str) -> None:
+    assert split_reasoning(raw) == (thought, proper)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def written(tmp_path: Path, content: str) -> str:
+    path = tmp_path / "conversation.json"
+    path.write_text(content, encoding="utf-8")
+    return str(path)
+
+
+def test_a_saved_conversation_opens_as_it_was_figures_included(tmp_path: Path) -> None:
+    conversation = Conversation((turn("<b>\ttab\n"), Turn("stopped", "half", note="Stopped.")))
+    path = written(tmp_path, as_json(conversation, FACTS, "be brief"))
+    assert opened(path, 10**6) == (conversation, "be brief")
+    assert not Path(path).exists()
+
+
+def test_a_conversation_to_read_has_the_texts_word_for_word() -> None:
+    told = as_markdown(Conversation((Turn("a <b> **c**", "d\n\te", note="Stopped.", figures="2 tokens"),)), FACTS, "s")
+    assert "a <b> **c**" in told
+    assert "d\n\te\n\n*Stopped. · 2 tokens*" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("", "file"),
+        ("[]", "file"),
+        ('{"schema": 1, "kind": "comparison"}', "file"),
+        ('{"schema": 1, "kind": "conversation", "turns": 7}', "turns"),
+        ('{"schema": 1, "kind": "conversation", "turns": [{"question": ""}]}', "turns\\[0\\].message"),
+        ('{"schema": 1, "kind": "conversation", "turns": [{"question": "a", "answer": 7}]}', "turns\\[0\\].message"),
+        ('{"schema": 1, "kind": "conversation", "turns": [7]}', "turns\\[0\\]"),
+        (
+            '{"schema": 1, "kind": "conversation", "turns": [{"question": "a", "run": {"strategy": 7}}]}',
+            "turns\\[0\\].run",
+        ),
+    ],
+)
+def test_a_file_that_is_no_saved_conversation_is_refused_with_the_place(
+    tmp_path: Path, content: str, named: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=named):
+        opened(written(tmp_path, content), 10**6)
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="larger than"):
+        opened(written(tmp_path, "x" * (2**20 + 1)), 2**20)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_browser_keeps_are_settings_never_texts() -> None:
+    kept = remembered(ChatSettings(system_prompt="secret", seed=7))
+    assert "secret" not in kept
+    values = json.loads(html.unescape(re.search(r'title="([^"]*)"', kept).group(1)))  # type: ignore[union-attr]
+    assert (tuple(values), values["seed"]) == (REMEMBERED, 7)
+
+
+def test_kept_settings_come_back_each_checked_again() -> None:
+    kept = json.dumps({"strategy": "static", "keep": False, "max_new_tokens": 99, "temperature": 0.5, "seed": 3})
+    assert restored(kept, KEYS, 4096) == ["static", False, 99, 0.5, SKIPPED, SKIPPED, 3]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *(None, "", "{", "[]", "7", "x" * 2000, "{}"),
+        json.dumps({"strategy": "magic", "keep": "yes", "max_new_tokens": 10**9, "temperature": 99, "top_p": 0}),
+        json.dumps(
+            {"strategy": None, "keep": None, "max_new_tokens": None, "temperature": None, "top_k": [], "seed": {}}
+        ),
+        '{"temperature": NaN, "top_p": Infinity, "seed": 1e400}',
+    ],
+)
+def test_bad_kept_settings_change_nothing(kept: Any) -> None:
+    assert restored(kept, KEYS, 4096) == [SKIPPED] * len(REMEMBERED)
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+def test_times_are_drawn_from_the_first_answer_on_and_by_turn_from_the_third() -> None:
+    assert drawn(Conversation())[:2] == (None, None)
+    steps, turns, _ = drawn(talked(1))
+    assert (type(steps).__name__, turns) == ("Figure", None)
+    assert type(drawn(talked(3))[1]).__name__ == "Figure"
+
+
+def test_the_same_turns_are_measured_without_reuse_one_after_the_other() -> None:
+    told = list(measured_without_reuse(FakeBackend(), talked(3), "", "dynamic", "me"))
+    assert told[-1][1] == (0.1, 0.2, 0.30000000000000004)
+    assert len(told) == 4
+
+
+def test_time_saved_is_an_estimate_from_the_conversations_own_prefill() -> None:
+    assert prefill_tokens_per_s(Conversation()) is None
+    assert prefill_tokens_per_s(talked(2)) == pytest.approx(1280)
+    assert "About 100 ms saved: an estimate" in saved_words(128, 1280.0)
+    assert saved_words(0, 1280.0) == saved_words(5, None) == ""
+
+
+# --- what does not fit -----------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_does_not_fit_says_so_and_offers_to_drop_the_oldest_turns() -> None:
+    error = ContextFull("this turn needs 8,410 of 8,192 tokens", needed_tokens=8410, limit_tokens=8192, drop_turns=2)
+    (view,) = answer(FakeBackend(error=error), talked(3).asked("more"), ChatSettings(), "me")
+    assert "8,410 of 8,192" in view.past
+    assert "Drop the 2 oldest turns and ask again" in view.past
+    shorter = act(FakeBackend(), "shorten 2 1", view.conversation, "draft")
+    assert [turn.question for turn in shorter.conversation.turns] == ["question 2", "more"]
+    assert shorter.conversation.running
+    assert act(FakeBackend(), "shorten 1 1", view.conversation, "").conversation == SKIPPED
