@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from kvdemo import deciding
 from kvdemo.caches import strategies as table
 from kvdemo.engine import Engine, LoadModel, load_named
-from kvdemo.errors import ContextFull, InvalidRequest
+from kvdemo.errors import ContextFull
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
 from kvdemo.experiments.growth import growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
-from kvdemo.facts.decision import CacheDecision, InspectSpec
+from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan, MemoryRequest
@@ -36,14 +36,20 @@ from kvdemo.facts.questions import (
     PromptSetSpec,
 )
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, Prompt, SamplingParams
+from kvdemo.facts.requests import (
+    CompareSpec,
+    GenerationRequest,
+    MeasureSpec,
+    Message,
+    Prompt,
+    SamplingParams,
+)
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.generation.environment import environment
-from kvdemo.generation.inspect import decide
 from kvdemo.generation.logits import largest_gap
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.measuring import measure
-from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config, read_generation_config
+from kvdemo.models.config import dtype_when_loaded, read_config
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.source import resolve
 from kvdemo.planner import architecture, catalog, plan
@@ -63,6 +69,7 @@ class Backend:
         self._engine = Engine(settings, load_model)
         self._architecture: Architecture | None = None
         self._tracing = threading.Lock()
+        self._in_force: CacheDecision | None = None
 
     # --- the model ---------------------------------------------------------------------------------------------------
 
@@ -211,26 +218,29 @@ class Backend:
             )
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
-        """Which cache will generate use for this call and these files, and who decided? No weights are needed."""
-        call = _json_object("generate_kwargs", spec.generate_kwargs)
-        given = spec.generation_config
-        generation_config = _json_object("generation_config", given) if given else None
-        if spec.config is not None:
-            config = architecture.parse_config(spec.config)
-        else:
-            source = resolve(self.settings.model, self.settings.home, mode=self.settings.mode)
-            config = read_config(source, self.settings)
-            if given is None:
-                generation_config = read_generation_config(source, self.settings)
+        """Which cache will generate use for this call and these files, and who decided? No weights are needed.
+
+        The answer for a plain call with the model's own files is kept: neither changes while the process lives.
+        """
+        if spec != InspectSpec():
+            return self._inspect(spec)
+        if self._in_force is None:
+            self._in_force = self._inspect(spec)
+        return self._in_force
+
+    def _inspect(self, spec: InspectSpec) -> CacheDecision:
         with self._tracing:
-            return decide(
-                architecture.on_meta(config),
-                config=config,
-                generation_config=generation_config,
-                call=call,
-                device=device_when_loaded(self.settings),
-                keeps_cache=architecture.keeps_cache,
-            )
+            return deciding.decision(deciding.read(spec, self.settings), self.settings)
+
+    def advice(self, strategy: str, *, num_tokens: int = 512, spec: InspectSpec | None = None) -> CacheAdvice:
+        """Keep this, and Go back: the call or the file for a strategy, and for what `spec` says is there now.
+
+        num_tokens   prompt and answer together: what a cache of fixed size is made for
+        """
+        loaded, asked = self._engine.ready(), deciding.read(spec or InspectSpec(), self.settings)
+        with self._tracing:
+            before = deciding.decision(asked, self.settings)
+        return deciding.advice(loaded, strategy, num_tokens, asked, before)
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
@@ -310,16 +320,3 @@ class Backend:
 
 def _decoder(loaded: LoadedModel) -> Any:
     return lambda ids: str(loaded.tokenizer.decode(list(ids), skip_special_tokens=True))
-
-
-def _json_object(field: str, text: str) -> dict[str, Any]:
-    """Text as a JSON object; InvalidRequest that names the place otherwise."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidRequest(field, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise InvalidRequest(field, "is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise InvalidRequest(field, "must be a JSON object")
-    return value

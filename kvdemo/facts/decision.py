@@ -1,12 +1,13 @@
-"""Which cache a call of generate will use, and who decided."""
+"""Which cache a call of generate will use, and who decided; how to choose another, and how to go back."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SOURCES", "CacheDecision", "InspectSpec"]
+__all__ = ["SOURCES", "CacheAdvice", "CacheDecision", "FileChange", "InspectSpec"]
 
 SOURCES = ("call", "generation_config.json", "config.json", "library default", "model")
 
@@ -77,3 +78,46 @@ class CacheDecision:
             "generation_config.json": "generation_config.json says use_cache: false.",
             "model": "this model's own code keeps none.",
         }.get(self.source, f"{self.source}.")
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What to do with generation_config.json: set `values`, remove the keys of `remove`, or delete the file."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    delete_file: bool = False
+
+    def apply(self, content: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The file's content afterwards; None: there is no file."""
+        if self.delete_file:
+            return None
+        kept = {key: value for key, value in (content or {}).items() if key not in self.remove}
+        return {**kept, **self.values}
+
+    def text(self) -> str:
+        """The change in words and JSON."""
+        if self.delete_file:
+            return "Delete generation_config.json: there was none before."
+        parts = [f"Set in generation_config.json:\n{json.dumps(dict(self.values), indent=2)}"] if self.values else []
+        parts += [f"Remove from generation_config.json: {', '.join(self.remove)}"] if self.remove else []
+        return "\n".join(parts) or "Leave generation_config.json as it is."
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAdvice:
+    """Keep this, and Go back: the call of generate, or the file, for one strategy and for what was in force before.
+
+    keep_code, back_code   calls of generate, Python; `diff` is the unified diff from the second to the first
+    keep_file, back_file   the same by generation_config.json, with the call left alone; both None where a file cannot
+                           say it (`notes` say why)
+    """
+
+    strategy: str
+    before: CacheDecision
+    keep_code: str
+    back_code: str
+    diff: str
+    keep_file: FileChange | None
+    back_file: FileChange | None
+    notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from typing import Any
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.decision import CacheDecision
 
-__all__ = ["decide"]
+__all__ = ["decide", "written_out"]
 
 KeepsCache = Callable[[Any], bool]
 """Does the forward of this model (on meta) leave anything in a cache?"""
@@ -71,6 +71,12 @@ def decide(
         settings=settings,
         has_generation_config=generation_config is not None,
     )
+
+
+def written_out(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What generate takes from config.json where there is no generation_config.json, as that file would say it."""
+    written: dict[str, Any] = _generation_config(config, None).to_diff_dict()
+    return {key: value for key, value in written.items() if key not in ("transformers_version", "_from_model_config")}
 
 
 _REFUSED = object()
