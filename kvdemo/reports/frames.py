@@ -67,7 +67,10 @@ def span(spread: Spread | None) -> str:
 
 
 def runs_table(result: ComparisonResult) -> pd.DataFrame:
-    """What did each run do? One row per run, warm-ups and unfinished ones marked, in words."""
+    """What did each run do? One row per run, warm-ups and unfinished ones marked, in words.
+
+    Queue wait, preparing (template and tokenising), first token (prefill) and decode stand apart.
+    """
     return pd.DataFrame([run_row(run, result.row(run.strategy).label) for run in result.runs])
 
 
@@ -77,12 +80,15 @@ def run_row(run: RunRecord, label: str) -> dict[str, str]:
         "Strategy": label,
         "Round": "warm-up" if run.warmup else "" if run.round is None else f"{run.round}",
         "Status": run.status.replace("_", " "),
+        "Ended by": (run.finish_reason or "").replace("_", " "),
+        "Queue wait": format_seconds(run.queue_s),
+        "Preparing": format_seconds(run.prepare_s),
         "First token": format_seconds(run.ttft_s),
-        "Per token": format_seconds(run.tpot_s),
-        "Speed": format_speed(run.decode_tokens_per_s),
+        "Decode": format_seconds(run.decode_s),
         "Total": format_seconds(run.generation_s),
         "Complete request": format_seconds(run.request_s),
-        "Queue wait": format_seconds(run.queue_s),
+        "Per token": format_seconds(run.tpot_s),
+        "Speed": format_speed(run.decode_tokens_per_s),
         "Tokens": format_count(run.new_tokens),
         "Computed": format_count(run.total_computed),
         "Cache held": format_bytes(run.cache_bytes),
