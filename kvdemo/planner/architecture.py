@@ -114,11 +114,6 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
             "config",
             "no layer of this model keeps a cache: its code recomputes every token, so there is nothing to plan",
         )
-    for layer in layers:
-        if layer.window is not None and layer.window < 1:
-            raise InvalidRequest(
-                "config", f"layer {layer.index} has a window of {layer.window} tokens; write null for none"
-            )
     if getattr(decoder, "is_decoder", True) is False and not decoder.is_encoder_decoder:
         notes += ("is_decoder is false: as it is, this model reads text and does not write it.",)
     idle = sum(layer.kind == "none" for layer in layers)

@@ -45,8 +45,12 @@ def born_in_bfloat16() -> Iterator[None]:
                 return result
             if kwargs.get("dtype") is not None or func in said:
                 return result
-            given = (value for value in args if isinstance(value, torch.Tensor))
-            return result if any(value.is_floating_point() for value in given) else result.to(torch.bfloat16)
+            return result if _any_float((args, tuple(kwargs.values()))) else result.to(torch.bfloat16)
+
+    def _any_float(value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return any(_any_float(inner) for inner in value)
+        return isinstance(value, torch.Tensor) and value.is_floating_point()
 
     with BornInBfloat16():
         yield

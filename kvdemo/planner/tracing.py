@@ -203,9 +203,15 @@ def new_cache(model: Any) -> Any:
     if hasattr(model, "_supports_default_dynamic_cache") and not model._supports_default_dynamic_cache():
         return None
     decoder = text_config(model.config)
+    cache = DynamicCache(config=decoder)
+    for index, layer in enumerate(cache.layers):
+        if getattr(layer, "sliding_window", 1) < 1:
+            raise InvalidRequest(
+                "config", f"layer {index} has a window of {layer.sliding_window} tokens; write null for none"
+            )
     if _is_encoder_decoder(model):
-        return EncoderDecoderCache(DynamicCache(config=decoder), DynamicCache(config=decoder))
-    return DynamicCache(config=decoder)
+        return EncoderDecoderCache(cache, DynamicCache(config=decoder))
+    return cache
 
 
 def _is_encoder_decoder(model: Any) -> bool:
