@@ -51,6 +51,15 @@ def write(folder: Path, name: str) -> None:
     put(folder, FILES[name])
 
 
+def inspected(folder: Path) -> CacheDecision:
+    """As somebody finds it who starts anew: a backend keeps its first answer."""
+    backend = Backend(Settings(model=str(folder), home=folder.parent / "home"))
+    try:
+        return backend.inspect(InspectSpec())
+    finally:
+        backend.close()
+
+
 def put(folder: Path, content: dict[str, Any] | None) -> None:
     path = folder / "generation_config.json"
     path.unlink(missing_ok=True)
@@ -70,18 +79,18 @@ def test_the_file_is_changed_and_changed_back_and_inspect_says_the_same_again(
 ) -> None:
     folder, backend = placed
     write(folder, name)
-    before = backend.inspect(InspectSpec())
+    before = inspected(folder)
     advice = backend.advice(strategy)
     assert advice.before == before
     assert advice.keep_file is not None
     assert advice.back_file is not None
     put(folder, advice.keep_file.apply(content_of(folder)))
-    kept = backend.inspect(InspectSpec())
+    kept = inspected(folder)
     assert (kept.value, kept.cache_class) == (strategy != "none", CLASSES[strategy])
     assert content_of(folder).get("eos_token_id", EOS_ID) == EOS_ID
     put(folder, advice.back_file.apply(content_of(folder)))
     assert content_of(folder) == FILES[name]
-    assert backend.inspect(InspectSpec()) == before
+    assert inspected(folder) == before
 
 
 def test_a_new_file_repeats_the_end_tokens_that_came_from_the_config(placed: Placed) -> None:
