@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvdemo.caches import strategies as table
+from kvdemo.caches.strategies import Strategy
 from kvdemo.engine import Engine
 from kvdemo.facts.events import Finished
 from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint
@@ -13,6 +14,8 @@ from kvdemo.facts.requests import GenerationRequest, MeasureSpec
 from kvdemo.planner import plan
 
 __all__ = ["measure"]
+
+FP8_SCALES_BYTES = 8  # two float32 per layer
 
 
 def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str) -> Iterator[MeasuredPoint]:
@@ -32,14 +35,11 @@ def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: st
                 if record is None or record.status != "ok":
                     return
                 layers = zip(record.cache_layers, geometry.layers, strict=True) if record.cache_layers else ()
-                kind = "static" if strategy.fixed_size else "dynamic"
                 yield MeasuredPoint(
                     strategy=key,
                     seq_len=length,
                     layers=tuple(
-                        _measured(
-                            layer, footprint, plan.predict_layer(footprint, kind, length, 1, bytes_each), strategy.exact
-                        )
+                        _measured(layer, footprint, _predicted(footprint, strategy, length, bytes_each), strategy)
                         for layer, footprint in layers
                     ),
                     process_bytes=record.peak_bytes,
@@ -47,23 +47,37 @@ def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: st
                 )
 
 
-def _measured(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, exact: bool) -> MeasuredLayer:
+def _predicted(footprint: LayerFootprint, strategy: Strategy, length: int, bytes_each: int) -> int:
+    """Bytes of this layer for one request; of a quantised cache its values alone, fp8's two scales among them."""
+    bits = strategy.bits
+    if bits is None:
+        kind = "static" if strategy.fixed_size else "dynamic"
+        return plan.predict_layer(footprint, kind, length, 1, bytes_each)
+    elements = plan.predict_layer(footprint, "dynamic", length, 1, 1)
+    scales = FP8_SCALES_BYTES if strategy.key == "fp8" and elements else 0
+    return elements * bits // 8 + scales
+
+
+def _measured(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, strategy: Strategy) -> MeasuredLayer:
     return MeasuredLayer(
         index=layer.index,
         kind=footprint.kind,
         held_bytes=layer.held_bytes,
         storage_bytes=layer.storage_bytes,
         predicted_bytes=predicted_bytes,
-        cause=_cause(layer, footprint, predicted_bytes, exact),
+        cause=_cause(layer, footprint, predicted_bytes, strategy),
     )
 
 
-def _cause(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, exact: bool) -> str:
+def _cause(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, strategy: Strategy) -> str:
     """Why does what is held or allocated differ from the prediction? "" where it does not."""
-    if layer.held_bytes != predicted_bytes:
-        if not exact:
-            return "a quantised cache keeps fewer bits, and scales and a residual beside them"
+    more = layer.held_bytes - predicted_bytes
+    if more:
+        if strategy.bits is not None and more > 0:
+            return f"a quantised cache keeps scales and zero points beside its {strategy.bits}-bit values"
         return "not explained: please report it"
-    if layer.storage_bytes > layer.held_bytes and footprint.window is not None:
-        return "the window is a view: the whole prompt's storage stays until the next step"
+    if layer.storage_bytes > layer.held_bytes:
+        if footprint.window is not None:
+            return "the window is a view: the whole prompt's storage stays until the next step"
+        return "a view: the storage behind it is larger"
     return ""

@@ -46,6 +46,13 @@ class Strategy:
     fixed_size: bool = False
     compiles: bool = False
 
+    @property
+    def bits(self) -> int | None:
+        """Bits of a stored value where the cache quantises, None where it keeps the model's dtype."""
+        if self.cache is None or "backend" not in self.cache.arguments:
+            return None
+        return int(self.cache.arguments.get("nbits", 8))
+
     def make(self, config: PreTrainedConfig, slots: int) -> Cache | None:
         """A new, empty Cache, None for no cache."""
         return None if self.cache is None else self.cache.make(config, slots)
