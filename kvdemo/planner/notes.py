@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvdemo.facts.plans import Architecture, MemoryRequest
+from kvdemo.planner.sizes import FLOAT8_SCALES_BYTES
 
 __all__ = ["notes_of"]
 
@@ -17,8 +18,8 @@ def notes_of(architecture: Architecture, request: MemoryRequest) -> tuple[str, .
     if request.cache_dtype == "float8":
         keeping = sum(layer.kv_heads > 0 for layer in architecture.layers)
         notes.append(
-            f"float8: one byte per element; transformers adds two float32 scales per layer, {8 * keeping:,} bytes in all,"
-            " not counted here."
+            "float8: one byte per element; transformers adds two float32 scales per layer,"
+            f" {FLOAT8_SCALES_BYTES * keeping:,} bytes in all, not counted here."
         )
         if kinds - {"full", "latent"}:
             notes.append("transformers' own float8 cache refuses models whose layers are not all full attention.")

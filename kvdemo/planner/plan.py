@@ -6,21 +6,14 @@ them. With tensor parallelism every figure is that of one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvdemo.facts.plans import (
-    MAX_LENGTH,
-    Architecture,
-    Capacity,
-    LayerFootprint,
-    LayerPlan,
-    MemoryPlan,
-    MemoryRequest,
-)
+from kvdemo.facts.plans import Architecture, LayerFootprint, LayerPlan, MemoryPlan, MemoryRequest
+from kvdemo.planner.fitting import capacity_of, crossing
 from kvdemo.planner.notes import notes_of
-from kvdemo.planner.sizes import Sizes, grouped, weights_dtype_bits
+from kvdemo.planner.sizes import FLOAT8_SCALES_BYTES, Sizes, grouped, weights_dtype_bits
 
 __all__ = [
     "as_document",
@@ -28,15 +21,11 @@ __all__ = [
     "by_layers",
     "growth",
     "growth_by_users",
+    "lengths_up_to",
     "make_plan",
     "predict_layer",
     "with_kv_heads",
 ]
-
-GIB = 2**30
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-
-Groups = list[tuple[LayerFootprint, int]]
 
 
 def make_plan(architecture: Architecture, request: MemoryRequest) -> MemoryPlan:
@@ -53,9 +42,9 @@ def make_plan(architecture: Architecture, request: MemoryRequest) -> MemoryPlan:
     capacity = None
     budget_crossover = None
     if request.budget_gib is not None:
-        budget = int(request.budget_gib * GIB)
-        capacity = _capacity(architecture, request, budget, weights or 0)
-        budget_crossover = _crossing(groups, sizes, batch, budget - (weights or 0))
+        one = _totals(architecture, replace(request, batch_size=1))[1]
+        capacity = capacity_of(groups, sizes, request, weights or 0, one, architecture.context_limit)
+        budget_crossover = crossing(groups, sizes, batch, capacity.budget_bytes - (weights or 0))
     return MemoryPlan(
         architecture=architecture,
         request=request,
@@ -67,7 +56,7 @@ def make_plan(architecture: Architecture, request: MemoryRequest) -> MemoryPlan:
         reserved_attention_bytes=reserved - fixed,
         fixed_state_bytes=fixed,
         bytes_per_token=sum(count * sizes.per_token(layer, length) for layer, count in groups),
-        crossover_tokens=None if weights is None else _crossing(groups, sizes, batch, weights),
+        crossover_tokens=None if weights is None else crossing(groups, sizes, batch, weights),
         budget_crossover_tokens=budget_crossover,
         capacity=capacity,
         notes=notes_of(architecture, request),
@@ -83,7 +72,14 @@ def weight_bytes(architecture: Architecture, request: MemoryRequest) -> int | No
 
 
 def predict_layer(footprint: LayerFootprint, strategy_kind: str, seq_len: int, batch: int, bytes_each: int) -> int:
-    """What one layer of a live cache must hold after seq_len tokens: strategy_kind "dynamic" (grows) or "static"."""
+    """What one layer of a live cache must hold after seq_len tokens, bytes.
+
+    strategy_kind is "dynamic" (it grows), "static" (a fixed size), or "fp8" (a byte per element whatever bytes_each is, and
+    two float32 scales for the layer, however many sequences).
+    """
+    if strategy_kind == "fp8":
+        sizes = Sizes(bytes_each=1, state_bytes_each=bytes_each, encoder_len=seq_len)
+        return batch * sizes.held(footprint, seq_len) + (FLOAT8_SCALES_BYTES if footprint.kv_heads else 0)
     sizes = Sizes(bytes_each=bytes_each, state_bytes_each=bytes_each, encoder_len=seq_len)
     return batch * (sizes.reserved if strategy_kind == "static" else sizes.held)(footprint, seq_len)
 
@@ -210,59 +206,6 @@ def _totals(architecture: Architecture, request: MemoryRequest) -> tuple[int, in
     held = sum(count * sizes.held(layer, request.seq_len) for layer, count in groups)
     reserved = sum(count * _reserved(architecture, sizes, layer, request.seq_len) for layer, count in groups)
     return request.batch_size * held, request.batch_size * reserved
-
-
-def _crossing(groups: Groups, sizes: Sizes, batch: int, target_bytes: int) -> int | None:
-    """The smallest whole length at which the caches of the batch reach target_bytes; None when they never do."""
-
-    def reached(length: int) -> bool:
-        return batch * sum(count * sizes.reserved(layer, length) for layer, count in groups) >= target_bytes
-
-    windows = max((layer.window or 0 for layer, _ in groups), default=0) + 1
-    slope = sum(count * sizes.per_token(layer, windows) for layer, count in groups)
-    if slope == 0 and not reached(windows):
-        return None
-    far = windows if slope == 0 else windows + max(0, target_bytes) // (batch * slope) + 2
-    # entries that close every few tokens make the slope an average: go a little further until it is reached
-    while not reached(far):
-        far *= 2
-    return _smallest(reached, far)
-
-
-def _capacity(architecture: Architecture, request: MemoryRequest, budget: int, weights: int) -> Capacity:
-    """What fits beside the weights in the budget less the share that is kept free."""
-    usable = budget - int(budget * request.keep_free) - weights
-    one = _totals(architecture, replace(request, batch_size=1))[1]
-    limit = architecture.context_limit or MAX_LENGTH
-    sizes, groups = Sizes.of(request, architecture.encoder_len), grouped(architecture.layers)
-
-    def longest(batch: int) -> tuple[int, int, bool]:
-        past = _crossing(groups, sizes, batch, usable + 1) if usable > 0 else 1
-        fitting = MAX_LENGTH if past is None else past - 1
-        return batch, min(fitting, limit), fitting > limit
-
-    batches = sorted({*BATCHES, request.batch_size})
-    found = [longest(batch) for batch in batches]
-    most = max(0, usable // one) if one else 0
-    return Capacity(
-        budget_bytes=budget,
-        usable_bytes=usable,
-        longest_by_batch=tuple(row for row in found if row[1] > 0 or row[0] == request.batch_size),
-        most_at_once=most,
-        fits=most >= request.batch_size,
-    )
-
-
-def _smallest(holds: Callable[[int], bool], far: int) -> int:
-    """The smallest length from 1 to far at which `holds`, which stays true once it is."""
-    low, high = 1, far
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _has_shared_heads(layer: LayerFootprint) -> bool:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from kvdemo.facts.plans import CACHE_DTYPES, LayerFootprint, MemoryRequest, TokenStream
 
-__all__ = ["WEIGHT_BITS", "Sizes", "grouped", "weights_dtype_bits"]
+__all__ = ["FLOAT8_SCALES_BYTES", "WEIGHT_BITS", "Sizes", "grouped", "weights_dtype_bits"]
 
 WEIGHT_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8": 8, "int4": 4}
+FLOAT8_SCALES_BYTES = 2 * 4  # transformers' float8 cache: one float32 scale for the keys of a layer, one for its values
 STATE_BYTES_BELOW_FLOAT8 = 2  # a float8 cache quantises keys and values; states stay in the model's 16 bits
 
 

@@ -245,3 +245,20 @@ def test_a_geometry_typed_wrong_names_the_field(arguments: tuple[Any, ...], fiel
 
 def test_a_config_survives_the_way_through_json() -> None:
     assert architecture.parse_config("\ufeff" + json.dumps(LLAMA)) == LLAMA
+
+
+def test_a_real_float8_cache_holds_what_is_predicted_for_it() -> None:
+    import torch
+    from transformers import QuantizedCache
+
+    from kvdemo.caches.footprint import weigh_layers
+
+    model = tiny_model()
+    cache = QuantizedCache(backend="fp8", config=model.config)
+    with torch.no_grad():
+        for tokens in (9, 1):
+            model(torch.ones((2, tokens), dtype=torch.long), cache=cache, use_cache=True)
+    footprints = architecture.from_loaded(model).layers
+    held = [layer.held_bytes for layer in weigh_layers(cache)]
+    assert held == [plan.predict_layer(layer, "fp8", 10, 2, 4) for layer in footprints]
+    assert held[0] == 2 * 10 * 64 + 8
