@@ -15,7 +15,7 @@ from kvdemo.settings import Settings
 from kvdemo.ui import memory_plans
 from kvdemo.ui.markup import fragment
 from kvdemo.ui.memory_plans import AS_MODEL, LOADED, LONGEST_LOG2, PASTED, SHORTEST_LOG2, MemoryForm
-from kvdemo.ui.wiring import LIGHT, MODEL, owner_of
+from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of
 
 __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
 
@@ -126,15 +126,7 @@ def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
     show, show_inputs, show_outputs = _show(backend), [model, config, measured, by, *form], [*chosen_outputs, *drawn]
     model.change(_wants_config, model, [config, read], **LIGHT)
     model.change(show, show_inputs, show_outputs, trigger_mode="always_last", **LIGHT)
-    read.click(
-        show,
-        show_inputs,
-        show_outputs,
-        api_visibility="private",
-        show_progress="hidden",
-        concurrency_id="config",
-        concurrency_limit=2,
-    )
+    read.click(show, show_inputs, show_outputs, **SLOW)
     gr.on(
         [item.change for item in (*form, by)], _plan(backend), plan_inputs, drawn, trigger_mode="always_last", **LIGHT
     )

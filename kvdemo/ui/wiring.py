@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-__all__ = ["LIGHT", "MODEL", "PACE_S", "owner_of"]
+__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of"]
 
 LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 MODEL: dict[str, Any] = {
@@ -18,6 +18,13 @@ MODEL: dict[str, Any] = {
     "show_progress": "hidden",
     "concurrency_id": "model",
     "concurrency_limit": 20,
+}
+# Seconds of a core, but not the model: reading a pasted config, asking which cache is in force.
+SLOW: dict[str, Any] = {
+    "api_visibility": "private",
+    "show_progress": "hidden",
+    "concurrency_id": "config",
+    "concurrency_limit": 2,
 }
 PACE_S = 0.05
 
