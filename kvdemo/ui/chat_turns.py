@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import gradio as gr
@@ -26,7 +26,7 @@ from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
 from kvdemo.ui.wiring import PACE_S
 
-__all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "settled", "take"]
+__all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "settled", "take", "updates"]
 
 BUSY = "An answer is being written. Your text stays here: send it when the answer is done, or stop it first."
 DRAWN_CHARS = 2000
@@ -51,6 +51,16 @@ class ChatView:
     notice: Any = field(default_factory=gr.skip)
     panel: Any = field(default_factory=gr.skip)
     line: Any = field(default_factory=gr.skip)
+
+
+def updates(view: ChatView) -> list[Any]:
+    """The view's parts, then Send, Stop and Clear, which follow from the conversation."""
+    parts = [getattr(view, part.name) for part in fields(view)]
+    if not isinstance(view.conversation, Conversation):
+        return [*parts, gr.skip(), gr.skip(), gr.skip()]
+    running = view.conversation.running
+    something = bool(view.conversation.turns) and not running
+    return [*parts, gr.update(visible=not running), gr.update(visible=running), gr.update(interactive=something)]
 
 
 def take(backend: Any, conversation: Conversation, box: object) -> ChatView:

@@ -15,7 +15,7 @@ from kvdemo.settings import Settings
 from kvdemo.ui import memory_plans
 from kvdemo.ui.markup import fragment
 from kvdemo.ui.memory_plans import AS_MODEL, LOADED, LONGEST_LOG2, PASTED, SHORTEST_LOG2, MemoryForm
-from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of
+from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of, stopping
 
 __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
 
@@ -135,7 +135,7 @@ def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
     weighing = weigh.click(_measure(backend), None, [weighed, measured, weigh, stop], **MODEL)
     weighing.success(_plan(backend), plan_inputs, drawn, **LIGHT)
     weighing.failure(lambda: [gr.update(visible=True), gr.update(visible=False)], None, [weigh, stop], **LIGHT)
-    stop.click(_stop(backend), **LIGHT)
+    stop.click(stopping(backend, PLACE), **LIGHT)
     return MemoryTab(show, show_inputs, show_outputs, model, seq_len, batch)
 
 
@@ -191,10 +191,3 @@ def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
             yield [drawn, points if points is not None else gr.skip(), *shown]
 
     return measure
-
-
-def _stop(backend: Any) -> Callable[..., None]:
-    def stop(request: gr.Request) -> None:
-        backend.stop(owner_of(request, PLACE))
-
-    return stop

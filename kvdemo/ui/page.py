@@ -12,6 +12,7 @@ from kvdemo.facts.plans import MAX_BATCH, MAX_LENGTH
 from kvdemo.settings import Settings
 from kvdemo.ui import api, chat_tab, compare_runs, compare_tab, memory_tab
 from kvdemo.ui.api import add_api
+from kvdemo.ui.chat_extras import TIMES_PLACE
 from kvdemo.ui.chat_tab import build_chat_tab
 from kvdemo.ui.choices import strategy_choices, strategy_notes
 from kvdemo.ui.compare_tab import build_compare_tab
@@ -25,7 +26,7 @@ from kvdemo.ui.wiring import LIGHT, owner_of
 __all__ = ["build_page", "page_style"]
 
 TABS = ("chat", "compare", "memory")
-PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE, f"{chat_tab.PLACE}/times")
+PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE, TIMES_PLACE)
 TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 

@@ -6,11 +6,12 @@ group with room for many: the backend's turnstile does the waiting, not the queu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 
-__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of"]
+__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of", "stopping"]
 
 LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 MODEL: dict[str, Any] = {
@@ -33,3 +34,12 @@ def owner_of(request: gr.Request | None, place: str) -> str:
     """Whose run this is: the page's session and the place on the page, so that Stop in one tab leaves the other alone."""
     session = request.session_hash if request is not None else None
     return f"{session or 'nobody'}/{place}"
+
+
+def stopping(backend: Any, place: str) -> Callable[..., None]:
+    """What a Stop button does: end what the visitor runs at this place."""
+
+    def stop(request: gr.Request) -> None:
+        backend.stop(owner_of(request, place))
+
+    return stop
