@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvdemo import deciding
+from kvdemo import deciding, geometries
 from kvdemo.caches import strategies as table
 from kvdemo.engine import Engine, LoadModel, load_named
 from kvdemo.errors import ContextFull
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
-from kvdemo.experiments.growth import growth
+from kvdemo.experiments.decoding import encoded
+from kvdemo.experiments.growth import chosen_points, growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
@@ -59,6 +60,7 @@ from kvdemo.sharing import SharedPrefix, text_of_length
 __all__ = ["Backend"]
 
 PREFILL_CHUNK = 512
+MEASURED = ("held_bytes", "storage_bytes", "predicted_bytes")
 
 
 class Backend:
@@ -182,6 +184,9 @@ class Backend:
     def growth(self, spec: GrowthSpec, *, owner: str = "") -> Iterator[Step | GrowthPoint | GrowthResult]:
         """The comparison at several lengths of prompt and answer."""
         loaded = self._engine.ready()
+        for prompt_tokens, new_tokens in chosen_points(spec):
+            for key in spec.strategies:
+                self._engine.check_size(GenerationRequest(spec.prompt, new_tokens, key), prompt_tokens)
         with self._engine.stoppable(owner) as stop:
             yield from growth(
                 spec,
@@ -193,11 +198,17 @@ class Backend:
     def prompt_set(self, spec: PromptSetSpec, *, owner: str = "") -> Iterator[Step | PromptResult | PromptSetResult]:
         """The comparison on each of many prompts."""
         loaded = self._engine.ready()
+
+        def tokens_of(one: CompareSpec) -> int:
+            prompt = one.prompt_of_run()
+            self._engine.check(GenerationRequest(prompt, one.max_new_tokens))
+            return len(encode_prompt(loaded, prompt).token_ids)
+
         with self._engine.stoppable(owner) as stop:
             yield from prompt_set(
                 spec,
                 lambda request: self._engine.run(request, owner, stop=stop),
-                count_tokens=lambda one: len(encode_prompt(loaded, one.prompt_of_run()).token_ids),
+                count_tokens=tokens_of,
                 **self._common(stop),
             )
 
@@ -269,13 +280,33 @@ class Backend:
                 self._architecture = dataclasses.replace(found, name=loaded.facts.name)
             return self._architecture
 
+    def architecture_of_hub(self, hub_id: str) -> Architecture:
+        """The geometry of a model of the hub: only its config.json is fetched."""
+        return geometries.from_hub(hub_id, self.settings)
+
+    def architecture_by_hand(
+        self,
+        layers: object,
+        kv_heads: object,
+        head_dim: object,
+        *,
+        num_parameters: int | None = None,
+        name: str = "typed by hand",
+    ) -> Architecture:
+        """A geometry typed by hand; kv_heads is one number or one per layer."""
+        return geometries.typed(layers, kv_heads, head_dim, num_parameters=num_parameters, name=name)
+
+    def fields_of_config(self, config: str) -> dict[str, int]:
+        """layers, kv_heads and head_dim as far as a config.json that was refused names them; nothing is derived."""
+        return geometries.fields_of(config)
+
     def plan(self, request: MemoryRequest, *, model: str | None = None, config: str = "") -> MemoryPlan:
         """What the cache of this model takes for this request, predicted."""
         return self.plan_of(self.architecture(model, config), request)
 
-    def plan_of(self, geometry: Architecture, request: MemoryRequest) -> MemoryPlan:
-        """The same for a geometry that is at hand."""
-        return plan.make_plan(geometry, request)
+    def plan_of(self, geometry: Architecture, request: MemoryRequest, *, one_page_size: bool = False) -> MemoryPlan:
+        """The same for a geometry that is at hand; one_page_size: in an engine that keeps every layer at full length."""
+        return plan.make_plan(geometries.with_one_page_size(geometry) if one_page_size else geometry, request)
 
     def plan_document(self, made: MemoryPlan) -> dict[str, Any]:
         """A plan as the JSON document of the command line and the API."""
@@ -284,6 +315,16 @@ class Backend:
     def measure_memory(self, spec: MeasureSpec, *, owner: str = "") -> Iterator[MeasuredPoint]:
         """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction."""
         return measure(self._engine, spec, self.architecture(), owner)
+
+    def measured_document(self, points: Sequence[MeasuredPoint]) -> dict[str, Any]:
+        """Measured caches as the JSON document of the command line."""
+        return {
+            "schema": 1,
+            "kind": "memory_measurement",
+            "environment": encoded(environment()),
+            "model": encoded(self.describe()),
+            "points": [{**encoded(point), **{name: getattr(point, name) for name in MEASURED}} for point in points],
+        }
 
     def _with_turns_to_drop(self, error: ContextFull, request: GenerationRequest) -> ContextFull:
         """The same refusal in a chat's words, with how many of the oldest turns would have to go."""

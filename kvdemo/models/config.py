@@ -65,5 +65,8 @@ def _from_hub(source: ModelSource) -> dict[str, Any]:
             f"The config of {source.hub_id} could not be fetched from the hub; check the name and the network, "
             "or give a config.json file."
         ) from error
-    with open(path, encoding="utf-8") as file:
-        return dict(json.load(file))
+    try:
+        with open(path, encoding="utf-8") as file:
+            return dict(json.load(file))
+    except (TypeError, ValueError) as error:
+        raise ModelUnavailable(f"The config.json of {source.hub_id} is not a JSON object.") from error
