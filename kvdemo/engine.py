@@ -115,11 +115,15 @@ class Engine:
 
     def check_length(self, request: GenerationRequest) -> EncodedPrompt:
         """The prompt as ids; InvalidRequest when prompt and answer do not fit the limits, the model or the memory."""
-        loaded = self.ready()
         self.check(request)
-        encoded = encode_prompt(loaded, request.prompt)
-        checked_slots(loaded, request, strategy_of(request.strategy), len(encoded.token_ids))
+        encoded = encode_prompt(self.ready(), request.prompt)
+        self.check_size(request, len(encoded.token_ids))
         return encoded
+
+    def check_size(self, request: GenerationRequest, prompt_tokens: int) -> None:
+        """The same for a prompt of so many tokens, whatever it says."""
+        self.check(request)
+        checked_slots(self.ready(), request, strategy_of(request.strategy), prompt_tokens)
 
     def check(self, request: GenerationRequest) -> None:
         """InvalidRequest when the operator's limits do not allow this."""

@@ -85,6 +85,8 @@ def prefix_reuse(
         raise InvalidRequest("strategy", f"{row.key} cannot be used here: {why}")
     equal = row.exact and spec.sampling.greedy and model.dtype == "float32"
     runs = {"fresh": run_fresh, "kept": run_with_prefix}
+    named = ((spec.time_budget_s, "budget"), (limit_s, "limit"))
+    limits = [(allowed_s, why) for allowed_s, why in named if allowed_s is not None]
 
     def steps() -> Generator[Step | PrefixPair | PrefixResult, None, None]:
         started = clock()
@@ -112,8 +114,8 @@ def prefix_reuse(
         warmups.append((yield from ask(spec.questions[0], Place(0, 2, warmup=True, arm="kept"))))
         reason = "stopped" if stop() or any(run.status == "cancelled" for run in warmups) else "questions"
         for number, question in enumerate(spec.questions if reason == "questions" else (), 1):
-            if limit_s is not None and clock() - started >= limit_s:
-                reason = "limit"
+            if late := [why for allowed_s, why in limits if clock() - started >= allowed_s]:
+                reason = late[0]
                 break
             order = ("fresh", "kept") if number % 2 else ("kept", "fresh")
             made: dict[str, RunRecord] = {}

@@ -9,13 +9,15 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.questions import MAX_PROMPTS, PromptRow
 
-__all__ = ["KINDS", "MAX_FILE_BYTES", "bad_rows", "kind_of", "read_prompts"]
+__all__ = ["KINDS", "MAX_FILE_BYTES", "bad_rows", "kind_of", "read_prompts", "representative"]
+
+REPRESENTATIVE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "representative.jsonl"
 
 KINDS = ("text", "jsonl", "csv")
 MAX_FILE_BYTES = 5 * 1024 * 1024
@@ -67,6 +69,11 @@ def read_prompts(data: str | bytes, kind: str = "text") -> tuple[PromptRow, ...]
     if len(rows) > MAX_PROMPTS:
         raise InvalidRequest("prompts", f"there are {len(rows):,}; at most {MAX_PROMPTS:,} are allowed")
     return tuple(rows)
+
+
+def representative() -> tuple[PromptRow, ...]:
+    """The shipped set: short questions, and summaries of articles of 300 to 2,000 tokens."""
+    return read_prompts(REPRESENTATIVE.read_bytes(), "jsonl")
 
 
 def bad_rows(bad: list[tuple[str, str]]) -> InvalidRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.attempt import Run, Stop, never
 from kvdemo.experiments.compare import chosen_rows, compare
 from kvdemo.experiments.course import CacheSlots, Step
@@ -23,7 +24,7 @@ from kvdemo.facts.results import ComparisonResult, Environment
 __all__ = ["compare_set", "prompt_set"]
 
 CountTokens = Callable[[CompareSpec], int]
-"""a prompt as it will be run -> its tokens"""
+"""a prompt as it will be run -> its tokens; InvalidRequest where it may not be run"""
 
 
 def prompt_set(
@@ -160,7 +161,11 @@ def _checked_lengths(
     known = [limit for limit in (spec.longest_tokens, model.context_limit) if limit is not None]
     lengths, bad = [], []
     for row, one in zip(spec.prompts, specs, strict=True):
-        length = count_tokens(one)
+        try:
+            length = count_tokens(one)
+        except InvalidRequest as error:
+            bad.append((row.id, str(error)))
+            continue
         lengths.append(length)
         if known and length + one.max_new_tokens > min(known):
             needed = f"{length:,} prompt tokens and {one.max_new_tokens:,} new ones"

@@ -63,8 +63,8 @@ def series(
 
 
 def _left_s(elapsed_s: float, done: int, of: int, ends_s: float | None) -> float | None:
-    """Time left if the rest takes as long as what was done, never more than the time that is allowed."""
-    usual_s = elapsed_s / done * (of - done) if done else None
-    if ends_s is None:
-        return usual_s
-    return ends_s - elapsed_s if usual_s is None else min(usual_s, ends_s - elapsed_s)
+    """Time left if the rest takes as long as what was done, never more than is allowed; None while nothing is done."""
+    if not done:
+        return None
+    usual_s = elapsed_s / done * (of - done)
+    return usual_s if ends_s is None else min(usual_s, ends_s - elapsed_s)

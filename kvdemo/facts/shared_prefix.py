@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import MAX_NEW_TOKENS, Message, SamplingParams, checked_int, checked_text
+from kvdemo.facts.requests import (
+    MAX_NEW_TOKENS,
+    Message,
+    SamplingParams,
+    checked_int,
+    checked_number,
+    checked_text,
+)
 from kvdemo.facts.results import Environment, Spread, Verdict
 
 __all__ = ["PrefixPair", "PrefixResult", "PrefixSpec", "PreparedPrefix"]
@@ -25,6 +32,7 @@ class PrefixSpec:
     max_new_tokens: int = 32
     fixed_length: bool = True
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    time_budget_s: float | None = None
 
     def __post_init__(self) -> None:
         checked_text("system_prompt", self.system_prompt)
@@ -34,6 +42,8 @@ class PrefixSpec:
             checked_text("questions", question)
         checked_text("strategy", self.strategy, max_chars=40)
         checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        if self.time_budget_s is not None:
+            checked_number("time_budget_s", self.time_budget_s, 1, 86_400)
 
     def messages(self, question: str) -> tuple[Message, ...]:
         return (Message("system", self.system_prompt), Message("user", question))
@@ -76,7 +86,7 @@ class PrefixResult:
 
     pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never
     fresh_ttft_s     first-token times over the questions; kept_ttft_s: with the prefix kept, its copy included
-    stopped_because  questions (all were asked), budget, stopped
+    stopped_because  questions (all were asked), budget, stopped, limit
     """
 
     spec: PrefixSpec

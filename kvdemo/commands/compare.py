@@ -1,0 +1,109 @@
+"""python -m kvdemo compare: is it faster, how does it grow, on my prompts, does a shared prefix pay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvdemo.commands import questions
+from kvdemo.commands.files import check_target, write_json, write_text
+from kvdemo.commands.options import JsonTo, Model, NewTokens, System
+from kvdemo.commands.session import OWNER, last, loaded_backend, stopping_on_ctrl_c
+from kvdemo.facts.decision import InspectSpec
+from kvdemo.terminal.comparison import print_result
+
+__all__ = ["compare"]
+
+REPORT_ENDINGS = (".html", ".htm", ".md")
+
+
+def compare(
+    prompt: Annotated[
+        str, typer.Option(help="text that every strategy continues; with --grow cut or repeated to each length")
+    ] = questions.PROMPT,
+    as_chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--text", help="send prompts as chat messages (default with --prompts) or as text"),
+    ] = None,
+    system: System = "",
+    max_new_tokens: NewTokens = 64,
+    strategy: Annotated[list[str] | None, typer.Option(help="repeat it; the first is the baseline")] = None,
+    rounds: Annotated[int, typer.Option(help="every strategy once in each; six for an interval")] = 1,
+    time_budget: Annotated[
+        float | None, typer.Option(help="s; one prompt: go on until the answer is clear; else: the end (--grow: 300)")
+    ] = None,
+    stop_at_end: Annotated[bool, typer.Option(help="end an answer at its end token")] = False,
+    grow: Annotated[bool, typer.Option("--grow", help="how does it grow? by length of prompt and answer")] = False,
+    longest: Annotated[
+        int | None, typer.Option(help="--grow, --prompts: longest request allowed, tokens (--grow: 512)")
+    ] = None,
+    prompt_lengths: Annotated[str | None, typer.Option(metavar="N,N,...", help="--grow: tokens of the prompts")] = None,
+    answer_lengths: Annotated[str | None, typer.Option(metavar="N,N,...", help="--grow: tokens of the answers")] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|representative", help="on my prompts? .txt, .jsonl or .csv; or the shipped set"),
+    ] = None,
+    shared_prefix: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="does a shared prefix pay? the system prompt that all share")
+    ] = None,
+    question: Annotated[list[str] | None, typer.Option(help="--shared-prefix: asked after it; repeat it")] = None,
+    model: Model = None,
+    json_to: JsonTo = None,
+    report: Annotated[str | None, typer.Option(metavar="FILE.html|FILE.md", help="write a report for others")] = None,
+    csv: Annotated[str | None, typer.Option(metavar="FILE", help="write one row per run")] = None,
+) -> None:
+    """Two or more cache strategies side by side: on one prompt, on many, at many lengths, or after a shared prefix.
+
+    Ctrl-C stops and keeps what was done.
+    """
+    asked = questions.asked(
+        prompt=prompt,
+        as_chat=as_chat,
+        system=system,
+        max_new_tokens=max_new_tokens,
+        strategies=tuple(strategy or ()),
+        rounds=rounds,
+        time_budget_s=time_budget,
+        fixed_length=not stop_at_end,
+        grow=grow,
+        longest=longest,
+        prompt_lengths=prompt_lengths,
+        answer_lengths=answer_lengths,
+        prompts=prompts,
+        shared_prefix=shared_prefix,
+        questions=tuple(question or ()),
+    )
+    check_target("json", json_to)
+    check_target("report", report, REPORT_ENDINGS)
+    check_target("csv", csv, (".csv",))
+    with loaded_backend(model, questions.strategies_of(asked)) as backend, stopping_on_ctrl_c(backend) as interruption:
+        result = last(questions.steps(backend, asked, OWNER))
+        decision = backend.inspect(InspectSpec()) if report is not None else None
+    if json_to != "-":
+        print_result(result)
+    if json_to is not None:
+        from kvdemo.experiments.question_documents import any_document
+
+        write_json(json_to, any_document(result))
+    if report is not None:
+        write_text("report", report, _report(result, decision, markdown=report.lower().endswith(".md")))
+    if csv is not None:
+        from kvdemo.reports.spreadsheet import runs_csv
+
+        write_text("csv", csv, runs_csv(result))
+    if interruption.happened:
+        raise typer.Exit(130)
+    if any(run.status == "failed" for run in questions.runs_of(result)):
+        raise typer.Exit(1)
+
+
+def _report(result: Any, decision: Any, *, markdown: bool) -> str:
+    """The report, with "Keep this" for the strategy that was fastest."""
+    from kvdemo.reports.calls import keep_or_go_back
+    from kvdemo.reports.report import report_html, report_markdown
+
+    chosen = questions.fastest(result)
+    change = keep_or_go_back(result, chosen, decision) if chosen is not None else None
+    return (report_markdown if markdown else report_html)(result, decision=decision, change=change)

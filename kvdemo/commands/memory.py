@@ -1,0 +1,81 @@
+"""python -m kvdemo memory: predicted for any model, or measured on the loaded one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvdemo.commands.files import check_target, read_text, write_json
+from kvdemo.commands.options import JsonTo
+from kvdemo.commands.session import OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.plans import MemoryRequest
+from kvdemo.facts.requests import MeasureSpec
+from kvdemo.terminal.memory import print_measured, print_plan
+
+__all__ = ["memory"]
+
+
+def memory(
+    seq_len: Annotated[int, typer.Option(help="tokens of one request")] = 4096,
+    batch_size: Annotated[int, typer.Option(help="requests at once")] = 1,
+    config: Annotated[Path | None, typer.Option(help="a config.json; no weights are needed")] = None,
+    model: Annotated[str | None, typer.Option(help="a known model, a hub id, a local folder or a .gguf file")] = None,
+    cache_dtype: Annotated[str | None, typer.Option(help="bfloat16, float16, float32 or float8")] = None,
+    weights_dtype: Annotated[str | None, typer.Option(help="the same, or int4")] = None,
+    budget_gib: Annotated[float | None, typer.Option(help="memory there is, GiB")] = None,
+    keep_free: Annotated[float, typer.Option(help="share of the budget to leave free")] = 0.1,
+    tensor_parallel: Annotated[int, typer.Option(help="accelerators that share the heads")] = 1,
+    measure: Annotated[
+        list[int] | None,
+        typer.Option(help="load the model, fill caches of so many tokens and weigh them; repeat it", metavar="TOKENS"),
+    ] = None,
+    strategy: Annotated[list[str] | None, typer.Option(help="with --measure: which caches; repeat it")] = None,
+    json_to: JsonTo = None,
+) -> None:
+    """What the cache of a model weighs, layer by layer: predicted exactly, or really filled and weighed."""
+    check_target("json", json_to)
+    if measure:
+        if config is not None:
+            raise InvalidRequest("measure", "needs a model with its weights: give --model, not --config")
+        _measure(MeasureSpec(tuple(measure), tuple(strategy or ("dynamic", "static"))), model, json_to)
+        return
+    if strategy:
+        raise InvalidRequest("strategy", "belongs to --measure")
+    from kvdemo.backend import Backend
+
+    if config is not None and model is not None:
+        raise InvalidRequest("config", "give --config or --model, not both")
+    backend = Backend(settings_for(None))
+    try:
+        geometry = backend.architecture_named(model, config=read_text("config", config) if config is not None else "")
+        request = MemoryRequest(
+            seq_len=seq_len,
+            batch_size=batch_size,
+            cache_dtype=cache_dtype or geometry.dtype,
+            weights_dtype=weights_dtype,
+            budget_gib=budget_gib,
+            keep_free=keep_free,
+            tensor_parallel=tensor_parallel,
+        )
+        made = backend.plan_of(geometry, request)
+    finally:
+        backend.close()
+    if json_to != "-":
+        print_plan(made)
+    if json_to is not None:
+        write_json(json_to, backend.plan_document(made))
+
+
+def _measure(spec: MeasureSpec, model: str | None, json_to: str | None) -> None:
+    with loaded_backend(model, spec.strategies) as backend, stopping_on_ctrl_c(backend) as interruption:
+        points = tuple(backend.measure_memory(spec, owner=OWNER))
+        document = backend.measured_document(points)
+    if json_to != "-":
+        print_measured(points)
+    if json_to is not None:
+        write_json(json_to, document)
+    if interruption.happened:
+        raise typer.Exit(130)

@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["JsonTo", "Model", "NewTokens", "Seed", "Strategy", "System", "Temperature", "lengths"]
+
+from kvdemo.errors import InvalidRequest
+
+Model = Annotated[str | None, typer.Option(help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")]
+JsonTo = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - for stdout")]
+NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="longest answer, tokens")]
+Strategy = Annotated[str, typer.Option(help="key of a cache strategy")]
+System = Annotated[str, typer.Option("--system", help="system prompt")]
+Temperature = Annotated[float, typer.Option(help="0: always the likeliest token")]
+Seed = Annotated[int, typer.Option(help="of the sampling")]
+
+
+def lengths(field: str, text: str) -> tuple[int, ...]:
+    """ "16,64" as numbers; InvalidRequest that names the field otherwise."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 12 for part in parts):
+        raise InvalidRequest(field, f"must be whole numbers with commas between them, not {text[:40]!r}")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,1 @@
+"""What the command line prints. Draws facts, asks for none."""
