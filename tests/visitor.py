@@ -20,7 +20,11 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Visitor:
-    """One session. Events of the page are named by their function and, where several share it, by their order."""
+    """One session. An event is named by its function, or by function@element where several share a function.
+
+    What it is sent are the page's first values, with those of the elements named in the call in their place; dashes of
+    an element's id are underscores there. What it answers is told by the elements' ids.
+    """
 
     def __init__(self, page: Served) -> None:
         self.page = page
@@ -36,17 +40,20 @@ class Visitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def light(self, name: str, *values: Any, nth: int = 0) -> list[Any]:
+    def light(self, event: str, **elements: Any) -> dict[str, Any]:
         """What an event that needs no queue answers."""
-        answer = self.http.post("/gradio_api/run/predict", json=self._body(name, values, nth))
+        answer = self.post_light(event, **elements)
         answer.raise_for_status()
-        return answer.json()["data"]
+        return self._told(event, answer.json()["data"])
 
-    def join(self, name: str, *values: Any, nth: int = 0) -> str:
+    def post_light(self, event: str, **elements: Any) -> httpx.Response:
+        return self.http.post("/gradio_api/run/predict", content=self._body(event, elements), headers=JSON)
+
+    def join(self, event: str, **elements: Any) -> str:
         """Put a queued event in line; its id."""
-        answer = self.http.post("/gradio_api/queue/join", json=self._body(name, values, nth))
+        answer = self.http.post("/gradio_api/queue/join", content=self._body(event, elements), headers=JSON)
         answer.raise_for_status()
-        return answer.json()["event_id"]
+        return str(answer.json()["event_id"])
 
     @contextmanager
     def listening(self) -> Iterator[Iterator[dict[str, Any]]]:
@@ -55,18 +62,27 @@ class Visitor:
         with self.http.stream("GET", "/gradio_api/queue/data", params=query) as stream:
             yield (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:"))
 
-    def run(self, name: str, *values: Any, nth: int = 0) -> list[list[Any]]:
-        """Everything that a queued event yields, to its end."""
-        self.join(name, *values, nth=nth)
-        told = []
+    def views(self, event: str, messages: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What a queued event shows, view after view, to its end; AssertionError when it fails."""
+        for message in messages:
+            if message["msg"] == "process_generating":
+                assert message["success"], message
+                yield self._told(event, message["output"]["data"])
+            if message["msg"] == "process_completed":
+                assert message["success"], message
+                return
+
+    def run(self, event: str, **elements: Any) -> list[dict[str, Any]]:
+        """Everything that a queued event shows."""
+        self.join(event, **elements)
         with self.listening() as messages:
-            for message in messages:
-                if message["msg"] in ("process_generating", "process_completed"):
-                    assert message["success"], message
-                    told.append(message["output"]["data"])
-                if message["msg"] == "process_completed":
-                    break
-        return told
+            return list(self.views(event, messages))
+
+    def ask(self, question: str, **elements: Any) -> dict[str, Any]:
+        """Send a question on the page; what is shown when it is answered."""
+        refused = self.light("take", chat_box=question)["chat-notice"]
+        assert not refused, refused
+        return self.run("answer", **elements)[-1]
 
     @contextmanager
     def open_page(self) -> Iterator[None]:
@@ -80,16 +96,38 @@ class Visitor:
     def owner(self, place: str) -> str:
         return f"{self.session}/{place}"
 
-    def _body(self, name: str, values: tuple[Any, ...], nth: int) -> dict[str, Any]:
-        found = [index for index, fn in self.page.demo.fns.items() if fn.name == name]
+    def _body(self, event: str, elements: dict[str, Any]) -> str:
+        number, fn = self._event(event)
+        given = {name.replace("_", "-"): value for name, value in elements.items()}
+        data = [
+            given.pop(block.elem_id) if block.elem_id in given else None if is_state(block) else block.value
+            for block in fn.inputs
+        ]
+        assert not given, f"{event} does not take {sorted(given)}"
+        asked = {"fn_index": number, "data": data, "session_hash": self.session, "simple_format": True}
+        return json.dumps({**asked, "event_data": None, "trigger_id": None})
+
+    def _told(self, event: str, data: list[Any]) -> dict[str, Any]:
         return {
-            "fn_index": found[nth],
-            "data": list(values),
-            "session_hash": self.session,
-            "event_data": None,
-            "trigger_id": None,
-            "simple_format": True,
+            block.elem_id: value
+            for block, value in zip(self._event(event)[1].outputs, data, strict=True)
+            if not is_state(block)
         }
+
+    def _event(self, event: str) -> tuple[int, Any]:
+        name, _, element = event.partition("@")
+        blocks = self.page.demo.blocks
+        found = [
+            (number, fn)
+            for number, fn in self.page.demo.fns.items()
+            if fn.name == name and (not element or any(blocks[one].elem_id == element for one, _ in fn.targets if one))
+        ]
+        assert found, f"the page has no event {event}"
+        return found[0]
+
+
+def is_state(block: Any) -> bool:
+    return type(block).__name__ == "State"
 
 
 def event_id_of(http: httpx.Client, endpoint: str, **values: Any) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
 from gradio_client import Client
 
-from tests.served import Served
+from tests.served import Served, served
 from tests.tiny import PROMPT
+from tests.tiny_backend import tiny_backend
 from tests.visitor import api_events, api_result
 
 REQUIRED = inspect.Parameter.empty
@@ -34,17 +37,33 @@ SIGNATURES: dict[str, dict[str, tuple[type, Any]]] = {
     "/memory": {"seq_len": (int, REQUIRED), "batch_size": (int, 1), "config": (str, "")},
 }
 JSON_TYPES = {str: "string", int: "integer", float: "number", list: "array"}
-RUN_FIELDS = (
+RUN_FIELDS = re.findall(
+    r"\w+",
     "strategy round order warmup prompt_tokens new_tokens finish_reason status token_ids token_times_s "
     "positions_computed positions_read queue_s prepare_s prefill_s ttft_s tpot_s decode_s decode_tokens_per_s "
-    "generation_s request_s cache_bytes cache_storage_bytes peak_bytes text error"
-).split()
+    "generation_s request_s cache_bytes cache_storage_bytes peak_bytes text error",
+)
+
+CONFIG = json.dumps(
+    {
+        "model_type": "llama",
+        "vocab_size": 1000,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "torch_dtype": "bfloat16",
+    }
+)
+FIRST: dict[str, dict[str, Any]] = {"chat": {"message": "hi"}, "compare": {"prompt": "hi"}, "memory": {"seq_len": 8}}
 
 
 @pytest.fixture(scope="module")
 def client(tiny_page: Served) -> Iterator[Client]:
-    with Client(tiny_page.url, verbose=False) as one:
-        yield one
+    one = Client(tiny_page.url, verbose=False)
+    yield one
+    one.close()
 
 
 @pytest.mark.parametrize("endpoint", sorted(SIGNATURES))
@@ -138,27 +157,15 @@ def test_memory_answers_for_the_loaded_model_and_for_a_config(page: Served, clie
     assert loaded["cache"]["bytes_per_token"] == 1024
     assert loaded["cache"]["held_bytes"] == 3 * 1000 * 1024
     assert len(loaded["layers"]) == 4
-    config = {
-        "model_type": "llama",
-        "vocab_size": 1000,
-        "hidden_size": 256,
-        "intermediate_size": 512,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "torch_dtype": "bfloat16",
-    }
-    pasted = client.predict(seq_len=10, config=json.dumps(config), api_name="/memory")
+    pasted = client.predict(seq_len=10, config=CONFIG, api_name="/memory")
     assert pasted["cache"]["held_bytes"] == 2 * 3 * 4 * 32 * 2 * 10
 
 
-def test_a_model_that_is_not_there_yet_is_said_in_words() -> None:
-    from kvdemo.facts.model import Loading
-    from tests.fake_backend import FakeBackend
-    from tests.served import served
-
-    backend = FakeBackend(model=Loading("tiny", "weights, 1 of 3"))
-    with served(backend) as page, httpx.Client(base_url=page.url, timeout=60) as http:
-        event, told = api_result(http, "chat", message="hello")
-    assert event == "error"
-    assert "still loading" in told["error"]
+def test_a_model_that_is_not_there_yet_is_said_in_words_and_memory_of_a_config_works_without_it() -> None:
+    with closing(tiny_backend()) as backend, served(backend) as page, httpx.Client(base_url=page.url) as http:
+        refusals = {name: api_result(http, name, **asked) for name, asked in FIRST.items()}
+        with_config = api_result(http, "memory", seq_len=10, config=CONFIG)
+    for event, told in refusals.values():
+        assert event == "error"
+        assert "still loading" in told["error"]
+    assert with_config[0] == "complete"
