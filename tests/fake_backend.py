@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Any
 
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady
 from kvdemo.experiments.compare import compare
+from kvdemo.experiments.growth import growth
+from kvdemo.experiments.prefix_reuse import prefix_reuse
+from kvdemo.experiments.prompt_set import prompt_set
+from kvdemo.facts.decision import CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
+from kvdemo.facts.questions import GrowthSpec, PrefixSpec, PreparedPrefix, PromptSetSpec
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
@@ -206,18 +212,41 @@ class FakeBackend:
         self.compared.append(spec)
         if self.error is not None:
             raise self.error
-        stop = self._stops[owner] = Event()
+        yield from compare(spec, self._run(owner), prompt_tokens=4, **self._common(owner))
 
+    def growth(self, spec: GrowthSpec, *, owner: str) -> Iterator[object]:
+        self.describe()
+        yield from growth(
+            spec, self._run(owner), prompt_of=lambda length: " ".join(["word"] * length), **self._common(owner)
+        )
+
+    def prompt_set(self, spec: PromptSetSpec, *, owner: str) -> Iterator[object]:
+        self.describe()
+        yield from prompt_set(
+            spec, self._run(owner), count_tokens=lambda one: len(one.prompt.split()), **self._common(owner)
+        )
+
+    def prefix_reuse(self, spec: PrefixSpec, *, owner: str) -> Iterator[object]:
+        self.describe()
+        run, prefix = self._run(owner), PreparedPrefix(500, 500 * PER_TOKEN, 1.5)
+        yield from prefix_reuse(spec, run, run, lambda _: prefix, **self._common(owner))
+
+    def inspect(self, spec: InspectSpec) -> CacheDecision:
+        return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
+
+    def _common(self, owner: str) -> dict[str, Any]:
+        stop = self._stops[owner] = Event()
+        rows = {row.key: row for row in STRATEGIES}
+        return {"model": FACTS, "environment": ENVIRONMENT, "strategies": rows, "stop": stop.is_set}
+
+    def _run(self, owner: str) -> Callable[[GenerationRequest], Iterator[GenerationEvent]]:
         def run(request: GenerationRequest) -> Iterator[GenerationEvent]:
             slower = 0.08 if request.strategy == "none" else 0.034
             words = [f" word{index}" for index in range(request.max_new_tokens)]
             events = answer_events(words, prompt_tokens=4, strategy=request.strategy, step_s=slower, reason="length")
             return self._play(events, f"{owner}/run")
 
-        rows = {row.key: row for row in STRATEGIES}
-        yield from compare(
-            spec, run, model=FACTS, environment=ENVIRONMENT, strategies=rows, prompt_tokens=4, stop=stop.is_set
-        )
+        return run
 
     def catalogue(self) -> list[str]:
         return catalog.names()

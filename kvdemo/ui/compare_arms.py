@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from kvdemo.facts.events import TokenEmitted
 from kvdemo.facts.model import StrategyRow
-from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
+from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
 from kvdemo.facts.units import format_count, format_seconds, format_speed
 from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
 
-__all__ = ["ArmView", "CompareRun", "columns", "progress_card"]
+__all__ = ["ArmView", "CompareRun", "columns", "finished_columns", "progress_card"]
 
 WOULD_END = "an answer would have ended here"
 
@@ -72,7 +72,6 @@ class CompareRun:
 
     arms: dict[str, ArmView]
     wanted_tokens: int
-    rounds: int
     progress: Progress | None = None
 
     def after(self, step: object) -> CompareRun:
@@ -92,14 +91,27 @@ def columns(run: CompareRun) -> str:
     return f'<div class="kv-arms">{"".join(_column(arm, run.wanted_tokens) for arm in run.arms.values())}</div>'
 
 
-def progress_card(run: CompareRun) -> str:
-    """Where the headline will stand: what is running, how far, and time left."""
-    progress = run.progress
+def finished_columns(result: ComparisonResult) -> str:
+    """The arms of a result that was not run here: the text of each one's last run that counts."""
+    arms = {}
+    for key in result.spec.strategies:
+        row, counted = result.row(key), result.counted(key)
+        if counted:
+            record = counted[-1]
+            run = RunView(strategy=key, phase="finished", text=record.text, record=record)
+            arms[key] = ArmView(row, run, record.round or 1, pieces=(record.text,))
+        else:
+            arms[key] = ArmView(row, message="No run of this one was completed.")
+    return columns(CompareRun(arms, result.spec.max_new_tokens))
+
+
+def progress_card(progress: Progress | None, unit: str = "runs") -> str:
+    """Where the headline will stand: what is running, how far, and time left. `unit`: what is counted."""
     words, share = ["Getting ready"], 0.0
     if progress is not None:
         words = [progress.phase]
         if progress.of:
-            words.append(f"{format_count(progress.done)} of {format_count(progress.of)} runs done")
+            words.append(f"{format_count(progress.done)} of {format_count(progress.of)} {unit} done")
             share = 100 * progress.done / progress.of
         left_s = progress.left_s
         words.append(f"{_whole(progress.elapsed_s)} so far" if left_s is None else f"about {_whole(left_s)} left")
@@ -129,6 +141,9 @@ def _body(arm: ArmView) -> str:
     record = arm.run.record
     written = "".join(arm.pieces).lstrip()
     if record is not None and not arm.warmup and record.would_end_at is not None:
+        if len(arm.pieces) != record.new_tokens:  # from a file: its tokens have no texts of their own
+            where = f"An answer would have ended at token {record.would_end_at + 1}."
+            return f'<div><div class="kv-text">{text(written)}</div><p class="kv-small">{where}</p></div>'
         before = "".join(arm.pieces[: record.would_end_at])
         after = (
             record.text[len(before) :] if record.text.startswith(before) else "".join(arm.pieces[record.would_end_at :])

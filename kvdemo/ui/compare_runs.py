@@ -1,77 +1,121 @@
-"""What happens in a comparison: the form is checked, the arms run and stream, the result is drawn, saved on demand.
+"""What happens in a question of Compare: the form is checked, the runs stream, the result is drawn.
 
-Handlers take plain values, make one backend call and give back a CompareView; the tab maps it to components.
+Handlers take plain values, make one backend call and give back CompareViews; compare_area.py maps them to components.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
 
-from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, CompareSpec, Message, checked_int
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.question_documents import AnyResult
+from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
+from kvdemo.facts.requests import CompareSpec, Message
+from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.facts.units import format_count
-from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, progress_card
-from kvdemo.ui.compare_results import EMPTY, charts, empty_result, headline_card, result_tables
-from kvdemo.ui.markup import text
+from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, finished_columns, progress_card
+from kvdemo.ui.compare_change import arms, change_card, change_of, fastest
+from kvdemo.ui.compare_question import Question, notice, refusal
+from kvdemo.ui.compare_results import charts, empty_result, headline_card, result_tables, verdict_card
+from kvdemo.ui.compare_series import SeriesRun, so_far
 from kvdemo.ui.wiring import PACE_S
 
-__all__ = ["AS_CHAT", "AS_TEXT", "CompareForm", "CompareView", "count", "failed", "run"]
+__all__ = ["CompareView", "count", "failed", "run", "shown"]
 
-AS_TEXT, AS_CHAT = "As text", "As a chat message"
 COUNTED_CHARS = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class CompareForm:
-    """The settings of a comparison as they come from the form, unchecked."""
-
-    prompt: Any
-    mode: Any = AS_TEXT
-    strategies: Any = ("none", "dynamic")
-    max_new_tokens: Any = 64
-    rounds: Any = 1
-    fixed_length: Any = True
-    system_prompt: Any = ""
-
-    def spec(self) -> CompareSpec:
-        """Checked; InvalidRequest names the field."""
-        if not isinstance(self.strategies, list | tuple):
-            raise InvalidRequest("strategies", "choose at least two")
-        return CompareSpec(
-            prompt=self.prompt,
-            strategies=tuple(self.strategies),
-            max_new_tokens=checked_int("new tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS),
-            rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
-            as_chat=self.mode == AS_CHAT,
-            system_prompt=self.system_prompt if self.mode == AS_CHAT and isinstance(self.system_prompt, str) else "",
-            fixed_length=self.fixed_length is True,
-        )
+RESULTS = (ComparisonResult, GrowthResult, PromptSetResult, PrefixResult)
 
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
-    """What the comparison shows next, in the order of the tab's outputs; gr.skip() leaves a part as it is."""
+    """What a question shows next; gr.skip() leaves a part as it is.
+
+    charts    one per figure of the question, None: nothing to draw; None altogether: they stay
+    running   None: unchanged
+    """
 
     notice: Any = field(default_factory=gr.skip)
     headline: Any = field(default_factory=gr.skip)
-    arms: Any = field(default_factory=gr.skip)
+    live: Any = field(default_factory=gr.skip)
+    verdict: Any = field(default_factory=gr.skip)
     tables: Any = field(default_factory=gr.skip)
-    charts: tuple[Any, ...] = field(default_factory=lambda: tuple(gr.skip() for _ in range(4)))
+    charts: Sequence[Any] | None = None
     result: Any = field(default_factory=gr.skip)
+    arms: Any = field(default_factory=gr.skip)
+    change: Any = field(default_factory=gr.skip)
     running: bool | None = None
 
-    def parts(self) -> list[Any]:
-        """The values, charts one by one; `running` last."""
-        return [self.notice, self.headline, self.arms, self.tables, *self.charts, self.result]
+
+def run(
+    backend: Any, question: Question, form: Sequence[Any], owner: str, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[CompareView]:
+    """Ask the question: views at most every PACE_S while runs go on, the result at the end, all of it kept.
+
+    What is refused is told before anything runs, and what stands on the page stays.
+    """
+    steps = None
+    begun = False
+    try:
+        backend.describe()
+        asked = question.read(backend, *form)
+        so_far_run = _begin(backend, asked)
+        steps = getattr(backend, question.method)(asked, owner=owner)
+        step = next(steps)
+        begun = True
+        so_far_run = so_far_run.after(step)
+        head, live = _shown(question, so_far_run)
+        yield CompareView("", head, live, "", "", result=None, arms=None, change="", running=True)
+        _import_drawing()  # before the first run: these libraries take seconds to import
+        shown_at = -PACE_S
+        while not isinstance(step, RESULTS):
+            if clock() - shown_at >= PACE_S:
+                shown_at = clock()
+                head, live = _shown(question, so_far_run)
+                yield CompareView(headline=head, live=live)
+            step = next(steps)
+            so_far_run = so_far_run.after(step)
+        yield shown(backend, step, live=_shown(question, so_far_run)[1])
+    except KvdemoError as error:
+        headline = empty_result(question.empty) if begun else gr.skip()
+        yield CompareView(notice=notice(refusal(error)), headline=headline, running=False)
+    finally:
+        if steps is not None:
+            steps.close()
 
 
-def count(backend: Any, prompt: object, mode: object, system_prompt: object) -> str:
+def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None = None) -> CompareView:
+    """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran."""
+    if live is None:
+        live = finished_columns(result) if isinstance(result, ComparisonResult) else ""
+    drawn = charts(result)
+    chosen, choices = fastest(result), arms(result)
+    label = dict((key, name) for name, key in choices).get(chosen, "")
+    return CompareView(
+        notice="",
+        headline=headline_card(result, source),
+        live=live,
+        verdict=verdict_card(result),
+        tables=result_tables(result),
+        charts=drawn,
+        result=result,
+        arms=(choices, chosen) if any(drawn) else None,
+        change=change_card(change_of(backend, result, chosen), label),
+        running=False,
+    )
+
+
+def failed(question: Question) -> CompareView:
+    """After a fault of ours: nothing runs any more."""
+    words = "Something went wrong on our side; the log of this program says what. Your settings are as you left them."
+    return CompareView(notice=notice(words), headline=empty_result(question.empty), running=False)
+
+
+def count(backend: Any, prompt: object, as_chat: object, system_prompt: object) -> str:
     """The prompt's length in tokens as the model will see it, as a fragment; empty where it cannot be known."""
     if not isinstance(prompt, str) or not prompt.strip():
         return ""
@@ -79,7 +123,7 @@ def count(backend: Any, prompt: object, mode: object, system_prompt: object) -> 
         return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
     try:
         told: str | tuple[Message, ...] = prompt
-        if mode == AS_CHAT:
+        if as_chat:
             system = system_prompt if isinstance(system_prompt, str) else ""
             told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
         tokens = backend.count_tokens(told)
@@ -88,50 +132,20 @@ def count(backend: Any, prompt: object, mode: object, system_prompt: object) -> 
     return f'<div class="kv-count">{format_count(tokens)} {"token" if tokens == 1 else "tokens"}</div>'
 
 
-def run(
-    backend: Any, form: CompareForm, owner: str, *, clock: Callable[[], float] = time.monotonic
-) -> Iterator[CompareView]:
-    """Run the comparison: views at most every PACE_S while arms stream, the result at the end, all of it kept."""
-    try:
-        spec = form.spec()
-        backend.describe()
-        rows = {row.key: row for row in backend.strategies()}
-        arms = {key: ArmView(rows[key]) for key in spec.strategies if key in rows}
-        so_far = CompareRun(arms, spec.max_new_tokens, spec.rounds)
-        yield CompareView("", progress_card(so_far), columns(so_far), "", result=None, running=True)
-        # Before the clock runs: drawing libraries take seconds to import.
-        import kvdemo.reports.compare_charts
-        import kvdemo.reports.frames  # noqa: F401
-
-        steps = backend.compare(spec, owner=owner)
-        shown_at = -PACE_S
-        try:
-            for step in steps:
-                if isinstance(step, ComparisonResult):
-                    yield _done(step, so_far)
-                    return
-                so_far = so_far.after(step)
-                if clock() - shown_at >= PACE_S:
-                    shown_at = clock()
-                    yield CompareView(headline=progress_card(so_far), arms=columns(so_far))
-        finally:
-            steps.close()
-    except KvdemoError as error:
-        yield CompareView(notice=_notice(str(error)), headline=empty_result(EMPTY), running=False)
+def _begin(backend: Any, asked: Any) -> CompareRun | SeriesRun:
+    if not isinstance(asked, CompareSpec):
+        return SeriesRun(progress=Progress("Getting ready", 0, None, 0.0))
+    rows = {row.key: row for row in backend.strategies()}
+    known = {key: ArmView(rows[key]) for key in asked.strategies if key in rows}
+    return CompareRun(known, asked.max_new_tokens)
 
 
-def failed() -> CompareView:
-    """After a fault of ours: nothing runs any more."""
-    words = "Something went wrong on our side; the log of this program says what. Your settings are as you left them."
-    return CompareView(notice=_notice(words), headline=empty_result(EMPTY), running=False)
+def _shown(question: Question, run: CompareRun | SeriesRun) -> tuple[str, str]:
+    live = columns(run) if isinstance(run, CompareRun) else so_far(run)
+    return progress_card(run.progress, question.unit), live
 
 
-def _done(result: ComparisonResult, so_far: CompareRun) -> CompareView:
-    view = CompareView("", headline_card(result), columns(so_far), result_tables(result), result=result, running=False)
-    if not any(result.counted(key) for key in result.spec.strategies):
-        return view
-    return replace(view, charts=tuple(charts(result)))
-
-
-def _notice(words: str) -> str:
-    return f'<div class="kv-notice" role="alert">{text(words)}</div>'
+def _import_drawing() -> None:
+    import kvdemo.reports.compare_charts
+    import kvdemo.reports.frames
+    import kvdemo.reports.question_charts  # noqa: F401

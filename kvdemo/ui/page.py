@@ -10,7 +10,7 @@ import gradio as gr
 from kvdemo.facts.model import Loading
 from kvdemo.facts.plans import MAX_BATCH, MAX_LENGTH
 from kvdemo.settings import Settings
-from kvdemo.ui import api, chat_tab, compare_runs, compare_tab, memory_tab
+from kvdemo.ui import api, chat_tab, compare_tab, memory_tab
 from kvdemo.ui.api import add_api
 from kvdemo.ui.chat_extras import TIMES_PLACE
 from kvdemo.ui.chat_tab import build_chat_tab
@@ -26,7 +26,7 @@ from kvdemo.ui.wiring import LIGHT, owner_of
 __all__ = ["build_page", "page_style"]
 
 TABS = ("chat", "compare", "memory")
-PLACES = (chat_tab.PLACE, compare_tab.PLACE, memory_tab.PLACE, api.PLACE, TIMES_PLACE)
+PLACES = (chat_tab.PLACE, *compare_tab.PLACES, memory_tab.PLACE, api.PLACE, TIMES_PLACE)
 TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 
@@ -45,8 +45,9 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
         parts = [head, timer, chat.strategy, chat.strategy_notes]
-        parts += [compare.strategies, compare.strategy_notes, compare.count]
-        gr.on([demo.load, timer.tick], _status(backend), compare.counted, parts, **LIGHT)
+        told = gr.on([demo.load, timer.tick], _status(backend), None, parts, **LIGHT)
+        told.then(compare.ready, compare.inputs, compare.outputs, **LIGHT)
+        told.then(compare.in_force, None, compare.force, **LIGHT)
         asked_for = [tabs, memory.model, memory.seq_len, memory.batch]
         arrived = demo.load(_opened(backend), None, asked_for, **LIGHT)
         # Drawing libraries take seconds to import: only for those who look.
@@ -59,24 +60,14 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
     return demo
 
 
-def _status(backend: Any) -> Callable[..., list[Any]]:
-    def status(prompt: str, mode: str, system_prompt: str) -> list[Any]:
+def _status(backend: Any) -> Callable[[], list[Any]]:
+    def status() -> list[Any]:
         """How is the model? Ticking stops as soon as nothing will change any more."""
         now = backend.status()
         if isinstance(now, Loading):
-            return [header(now), *(gr.skip() for _ in range(6))]
+            return [header(now), *(gr.skip() for _ in range(3))]
         rows = backend.strategies()
-        choices, notes = strategy_choices(rows), strategy_notes(rows)
-        counted = compare_runs.count(backend, prompt, mode, system_prompt)
-        return [
-            header(now),
-            gr.update(active=False),
-            gr.update(choices=choices),
-            notes,
-            gr.update(choices=choices),
-            notes,
-            counted,
-        ]
+        return [header(now), gr.update(active=False), gr.update(choices=strategy_choices(rows)), strategy_notes(rows)]
 
     return status
 

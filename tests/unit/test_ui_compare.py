@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,16 +13,22 @@ from kvdemo.facts.model import Loading
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
 from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, progress_card
-from kvdemo.ui.compare_runs import AS_CHAT, CompareForm, CompareView, count, failed, run
+from kvdemo.ui.compare_faster import AS_CHAT, FASTER, CompareForm
+from kvdemo.ui.compare_runs import CompareView, count, failed, run
 from kvdemo.ui.exports import Exports
 from tests.fake_backend import STRATEGIES, FakeBackend
 
 ROW = STRATEGIES[1]
 
 
+def form_of(**values: Any) -> list[Any]:
+    """The values of the first question's form, in its order."""
+    form = CompareForm(**({"prompt": "The red cat was", "max_new_tokens": 6, "rounds": 1} | values))
+    return [getattr(form, field.name) for field in fields(form)]
+
+
 def views(backend: FakeBackend, **form: Any) -> list[CompareView]:
-    filled = {"prompt": "The red cat was", "max_new_tokens": 6} | form
-    return list(run(backend, CompareForm(**filled), "me"))
+    return list(run(backend, FASTER, form_of(**form), "me"))
 
 
 def test_a_comparison_ends_with_headline_table_charts_and_the_result() -> None:
@@ -31,13 +38,14 @@ def test_a_comparison_ends_with_headline_table_charts_and_the_result() -> None:
     assert "times faster" in last.headline
     assert "Other models, machines and lengths give other numbers." in last.headline
     assert "Dynamic cache" in last.tables
-    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 4
+    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 4 + ["NoneType"]
+    assert "Dynamic cache: the same 6 tokens" in last.verdict
 
 
 def test_every_arm_has_its_column_from_the_beginning() -> None:
     first, *_ = views(FakeBackend(), strategies=["none", "dynamic", "static"])
     assert first.running is True
-    assert first.arms.count("waits for its turn") == 3
+    assert first.live.count("waits for its turn") == 3
 
 
 def test_the_form_reaches_the_experiment_checked() -> None:
@@ -56,19 +64,23 @@ def test_the_form_reaches_the_experiment_checked() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("prompt", "", "prompt"),
-        ("prompt", None, "prompt"),
-        ("max_new_tokens", 0, "new tokens"),
-        ("max_new_tokens", float("nan"), "new tokens"),
-        ("rounds", 10**400, "rounds"),
-        ("strategies", ["none"], "strategies"),
-        ("strategies", None, "strategies"),
-        ("strategies", ["none", "magic"], "strategies"),
+        ("prompt", "", "Prompt: is empty"),
+        ("prompt", None, "Prompt"),
+        ("max_new_tokens", 0, "New tokens: must be between"),
+        ("max_new_tokens", None, "New tokens: must be a whole number"),
+        ("max_new_tokens", float("nan"), "New tokens"),
+        ("rounds", 10**400, "Rounds"),
+        ("strategies", ["none"], "Strategies"),
+        ("strategies", None, "Strategies"),
+        ("strategies", ["none", "magic"], "Strategies"),
+        ("budget_min", -1, "Time budget"),
     ],
 )
 def test_bad_input_is_named_and_nothing_runs(field: str, value: Any, named: str) -> None:
-    *_, last = views(FakeBackend(), **{field: value})
+    backend = FakeBackend()
+    (last,) = views(backend, **{"until_clear": True, field: value})
     assert named in last.notice
+    assert backend.closed == []
     assert last.running is False
     assert not isinstance(last.result, ComparisonResult)
 
@@ -81,9 +93,7 @@ def test_without_a_model_the_form_says_so() -> None:
 def test_stop_keeps_what_was_done() -> None:
     backend = FakeBackend()
     shown = []
-    for view in run(
-        backend, CompareForm("The red cat was", max_new_tokens=6, rounds=3), "me", clock=iter(range(10**6)).__next__
-    ):
+    for view in run(backend, FASTER, form_of(rounds=3), "me", clock=iter(range(10**6)).__next__):
         shown.append(view)
         if isinstance(view.headline, str) and "round 2" in view.headline:
             backend.stop("me")
@@ -93,7 +103,7 @@ def test_stop_keeps_what_was_done() -> None:
 
 def test_leaving_closes_the_run() -> None:
     backend = FakeBackend()
-    shown = run(backend, CompareForm("The red cat was", max_new_tokens=6), "me", clock=iter(range(10**6)).__next__)
+    shown = run(backend, FASTER, form_of(), "me", clock=iter(range(10**6)).__next__)
     for _ in range(5):
         next(shown)
     shown.close()
@@ -103,7 +113,7 @@ def test_leaving_closes_the_run() -> None:
 def test_a_failed_arm_says_why_in_its_column() -> None:
     record = RunRecord("dynamic", "failed", None, 4)
     arm = ArmFailed("dynamic", 1, False, "Out of memory <b>", record)
-    shown = columns(CompareRun({"dynamic": ArmView(ROW)}, 6, 1).after(arm))
+    shown = columns(CompareRun({"dynamic": ArmView(ROW)}, 6).after(arm))
     assert "Out of memory &lt;b&gt;" in shown
 
 
@@ -111,7 +121,7 @@ def test_the_place_where_an_answer_would_have_ended_is_marked() -> None:
     record = RunRecord(
         "dynamic", "ok", "length", 4, token_ids=(1, 2, 3), token_times_s=(0.1, 0.2, 0.3), text="abc", would_end_at=2
     )
-    view = CompareRun({"dynamic": ArmView(ROW)}, 3, 1)
+    view = CompareRun({"dynamic": ArmView(ROW)}, 3)
     events = [PromptEncoded(4, 0.0, 0.0), *(TokenEmitted(at, at, "abc"[at], 0.1, 4, 0, 0) for at in range(3))]
     for event in (*events, Finished("length", record)):
         view = view.after(ArmEvent("dynamic", 1, False, event))
@@ -122,27 +132,27 @@ def test_the_place_where_an_answer_would_have_ended_is_marked() -> None:
 
 
 def test_warming_up_is_not_shown_as_a_result() -> None:
-    view = CompareRun({"dynamic": ArmView(ROW)}, 3, 1)
+    view = CompareRun({"dynamic": ArmView(ROW)}, 3)
     view = view.after(ArmEvent("dynamic", 0, True, TokenEmitted(0, 1, "secret", 0.1, 4, 0, 0)))
     assert "secret" not in columns(view)
     assert "warming up, not timed" in columns(view)
 
 
 def test_progress_says_what_runs_how_far_and_time_left() -> None:
-    view = CompareRun({}, 3, 1).after(Progress("No cache: round 1 of 1", 2, 4, 3.0, 7.4))
-    assert "No cache: round 1 of 1 · 2 of 4 runs done · about 7 s left" in progress_card(view)
+    shown = progress_card(Progress("No cache: round 1 of 1", 2, 4, 3.0, 7.4))
+    assert "No cache: round 1 of 1 · 2 of 4 runs done · about 7 s left" in shown
 
 
 def test_tokens_are_counted_as_the_model_will_see_them() -> None:
     backend = FakeBackend()
-    assert "4 tokens" in count(backend, "The red cat was", "As text", "")
-    assert "34 tokens" in count(backend, "The red cat was", AS_CHAT, "")
-    assert count(backend, "  ", "As text", "") == ""
-    assert count(FakeBackend(model=Loading("m", "starting")), "x", "As text", "") == ""
+    assert "4 tokens" in count(backend, "The red cat was", False, "")
+    assert "34 tokens" in count(backend, "The red cat was", True, "")
+    assert count(backend, "  ", False, "") == ""
+    assert count(FakeBackend(model=Loading("m", "starting")), "x", False, "") == ""
 
 
 def test_a_fault_of_ours_leaves_the_form_usable() -> None:
-    assert failed().running is False
+    assert failed(FASTER).running is False
 
 
 def test_saved_files_have_names_of_ours_and_their_own_folder() -> None:

@@ -1,0 +1,67 @@
+"""A result as files for others, made when somebody asks for one; and a result out of a file that somebody brings.
+
+A file that is opened comes from anybody: its size, its shape and every value in it are checked, and it is deleted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.documents import dumps, loads
+from kvdemo.experiments.prefix_reuse import PREFIX_CODE
+from kvdemo.experiments.question_documents import AnyResult, any_document, from_any_document
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.ui.compare_change import change_of, representative
+from kvdemo.ui.compare_force import decision_for
+
+__all__ = ["FILES", "content_of", "read_file", "read_result"]
+
+# (key, what the button says, suffix)
+FILES = (
+    ("report", "Share this result", "html"),
+    ("markdown", "Markdown", "md"),
+    ("json", "JSON", "json"),
+    ("csv", "CSV, one row per run", "csv"),
+    ("script", "Reproduce without kvdemo", "py"),
+)
+
+
+def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
+    """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file."""
+    if kind == "json":
+        return dumps(any_document(result))
+    if kind == "csv":
+        from kvdemo.reports.spreadsheet import runs_csv
+
+        return runs_csv(result)
+    if kind == "script":
+        from kvdemo.reports.reproduce import reproduce_script
+
+        one = representative(result)
+        return PREFIX_CODE if one is None else reproduce_script(one)
+    from kvdemo.reports.report import report_html, report_markdown
+
+    form = report_html if kind == "report" else report_markdown
+    change = change_of(backend, result, chosen) if isinstance(result, ComparisonResult) else None
+    return form(result, decision=decision_for(backend, result.model), change=change)
+
+
+def read_result(path: object, limit_bytes: int) -> AnyResult:
+    """The result in an uploaded JSON file; InvalidRequest that names the place of the first mistake."""
+    return from_any_document(loads(read_file(path, limit_bytes)))
+
+
+def read_file(path: object, limit_bytes: int) -> bytes:
+    """What is in an uploaded file, which is deleted; InvalidRequest when it is too large or cannot be read."""
+    if not isinstance(path, str):
+        raise InvalidRequest("file", "choose a file")
+    try:
+        if Path(path).stat().st_size > limit_bytes:
+            raise InvalidRequest("file", f"is larger than {limit_bytes // 2**20} MiB")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidRequest("file", "cannot be read") from error
+    finally:
+        Path(path).unlink(missing_ok=True)
