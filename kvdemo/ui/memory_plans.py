@@ -112,7 +112,8 @@ def problem(error: KvdemoError) -> str:
         if missing
         else "What you see is the last result that could be computed."
     )
-    return f'<div class="kv-notice" role="alert">{text(error)} <span class="kv-small">{more}</span></div>'
+    kind = "kv-notice kv-notice-hint" if isinstance(error, ModelNotReady) else "kv-notice"
+    return f'<div class="{kind}" role="alert">{text(error)} <span class="kv-small">{more}</span></div>'
 
 
 def limit_mark(geometry: Architecture | None) -> str:
