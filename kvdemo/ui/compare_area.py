@@ -211,7 +211,7 @@ def _choose(backend: Any) -> Callable[..., str]:
     def choose(result: Any, chosen: Any) -> str:
         if result is None:
             return ""
-        label = dict((key, name) for name, key in arms_of(result)).get(chosen, "")
+        label = {key: name for name, key in arms_of(result)}.get(chosen, "")
         return change_card(change_of(backend, result, chosen), label)
 
     return choose

@@ -94,7 +94,7 @@ def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None
         live = finished_columns(result) if isinstance(result, ComparisonResult) else ""
     drawn = charts(result)
     chosen, choices = fastest(result), arms(result)
-    label = dict((key, name) for name, key in choices).get(chosen, "")
+    label = {key: name for name, key in choices}.get(chosen, "")
     return CompareView(
         notice="",
         headline=headline_card(result, source),
