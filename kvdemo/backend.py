@@ -184,16 +184,17 @@ class Backend:
     def growth(self, spec: GrowthSpec, *, owner: str = "") -> Iterator[Step | GrowthPoint | GrowthResult]:
         """The comparison at several lengths of prompt and answer."""
         loaded = self._engine.ready()
-        for prompt_tokens, new_tokens in chosen_points(spec):
-            for key in spec.strategies:
-                self._engine.check_size(GenerationRequest(spec.prompt, new_tokens, key), prompt_tokens)
         with self._engine.stoppable(owner) as stop:
-            yield from growth(
+            answering = growth(
                 spec,
                 lambda request: self._engine.run(request, owner, stop=stop),
                 prompt_of=lambda length: text_of_length(loaded, spec.prompt, length),
                 **self._common(stop),
             )
+            for prompt_tokens, new_tokens in chosen_points(spec):
+                for key in spec.strategies:
+                    self._engine.check_size(GenerationRequest(spec.prompt, new_tokens, key), prompt_tokens)
+            yield from answering
 
     def prompt_set(self, spec: PromptSetSpec, *, owner: str = "") -> Iterator[Step | PromptResult | PromptSetResult]:
         """The comparison on each of many prompts."""
