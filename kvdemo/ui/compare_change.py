@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.prefix_reuse import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.questions import GrowthResult, PrefixResult
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_force import decision_for
 from kvdemo.ui.markup import text
 
-__all__ = ["arms", "change_card", "change_of", "code_block", "fastest", "representative"]
+__all__ = ["arms", "change_card", "change_of", "code_block", "code_card", "fastest", "main_comparison"]
 
 
-def representative(result: AnyResult) -> ComparisonResult | None:
+def main_comparison(result: AnyResult) -> ComparisonResult | None:
     """The one comparison that stands for a result: itself, the longest request that was measured; None for a prefix."""
     if isinstance(result, ComparisonResult):
         return result
@@ -28,13 +29,13 @@ def representative(result: AnyResult) -> ComparisonResult | None:
 
 def arms(result: AnyResult) -> list[tuple[str, str]]:
     """(label, key) of the arms among which to choose."""
-    one = representative(result)
+    one = main_comparison(result)
     return [] if one is None else [(one.row(key).label, key) for key in one.spec.strategies]
 
 
 def fastest(result: AnyResult) -> str | None:
     """The arm with the largest gain over the baseline; the baseline where none gained."""
-    one = representative(result)
+    one = main_comparison(result)
     if one is None:
         return None
     known = [(item.ratio, item.candidate) for item in one.comparisons if item.metric == "generation_s" and item.ratio]
@@ -47,7 +48,7 @@ def change_of(backend: Any, result: AnyResult, chosen: Any) -> Any:
     version does not know (a result can come from a file)."""
     from kvdemo.reports.calls import keep_or_go_back
 
-    one = representative(result)
+    one = main_comparison(result)
     if one is None or chosen not in one.spec.strategies:
         return None
     try:
@@ -72,6 +73,11 @@ def change_card(change: Any, label: str) -> str:
         f'<p class="kv-small">and generation_config.json as it was:</p>{back}</div>'
         f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}</div></div>'
     )
+
+
+def code_card() -> str:
+    """The few lines that keep a prefix and copy it for each question."""
+    return f'<div><h3 class="kv-card-title">The lines that do it</h3>{code_block(PREFIX_CODE)}</div>'
 
 
 def code_block(code: str) -> str:

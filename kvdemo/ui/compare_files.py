@@ -13,7 +13,7 @@ from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.prefix_reuse import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult, any_document, from_any_document
 from kvdemo.facts.results import ComparisonResult
-from kvdemo.ui.compare_change import change_of, representative
+from kvdemo.ui.compare_change import change_of, main_comparison
 from kvdemo.ui.compare_force import decision_for
 
 __all__ = ["FILES", "content_of", "read_file", "read_result"]
@@ -39,7 +39,7 @@ def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
     if kind == "script":
         from kvdemo.reports.reproduce import reproduce_script
 
-        one = representative(result)
+        one = main_comparison(result)
         return PREFIX_CODE if one is None else reproduce_script(one)
     from kvdemo.reports.report import report_html, report_markdown
 

@@ -19,7 +19,7 @@ from kvdemo.facts.requests import CompareSpec, Message
 from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.facts.units import format_count
 from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, finished_columns, progress_card
-from kvdemo.ui.compare_change import arms, change_card, change_of, fastest
+from kvdemo.ui.compare_change import arms, change_card, change_of, code_card, fastest
 from kvdemo.ui.compare_question import Question, notice, refusal
 from kvdemo.ui.compare_results import charts, empty_result, headline_card, result_tables, verdict_card
 from kvdemo.ui.compare_series import SeriesRun, so_far
@@ -103,8 +103,10 @@ def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None
         tables=result_tables(result),
         charts=drawn,
         result=result,
-        arms=(choices, chosen) if any(drawn) else None,
-        change=change_card(change_of(backend, result, chosen), label),
+        arms=(choices, chosen),
+        change=code_card()
+        if isinstance(result, PrefixResult)
+        else change_card(change_of(backend, result, chosen), label),
         running=False,
     )
 

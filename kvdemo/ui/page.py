@@ -40,7 +40,7 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
         with gr.Tabs(elem_id="kv-tabs") as tabs:
             with gr.Tab("Chat", id="chat", elem_id="tab-chat"):
                 chat = build_chat_tab(backend, settings, exports)
-            with gr.Tab("Compare", id="compare", elem_id="tab-compare"):
+            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare_place:
                 compare = build_compare_tab(backend, settings, exports)
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
@@ -52,6 +52,8 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
         arrived = demo.load(_opened(backend), None, asked_for, **LIGHT)
         # Drawing libraries take seconds to import: only for those who look.
         seen = gr.State(False)
+        compare_place.select(compare.seen, compare.seen_inputs, compare.views, **LIGHT)
+        arrived.then(compare.arrived, compare.seen_inputs, compare.views, **LIGHT)
         memory_place.select(_seen(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         arrived.then(_seen_on_arrival(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         timer.tick(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
@@ -78,7 +80,7 @@ def _opened(backend: Any) -> Callable[..., list[Any]]:
     def opened(request: gr.Request) -> list[Any]:
         """What the address asks for, as far as there is such a thing: the tab, and Memory's model and sizes."""
         asked = request.query_params
-        tab, model = asked.get("tab", ""), asked.get("model", "")
+        tab, model = asked.get("tab") or ("compare" if asked.get("result") else ""), asked.get("model", "")
         return [
             gr.update(selected=tab) if tab in TABS else gr.skip(),
             model if model in models else gr.skip(),
