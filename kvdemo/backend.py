@@ -21,6 +21,8 @@ from kvdemo.experiments.decoding import encoded
 from kvdemo.experiments.growth import chosen_points, growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
+from kvdemo.experiments.question_documents import AnyResult
+from kvdemo.experiments.recorded import recorded_names, recorded_result
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
@@ -253,6 +255,14 @@ class Backend:
         with self._tracing:
             before = deciding.decision(asked, self.settings)
         return deciding.advice(loaded, strategy, num_tokens, asked, before)
+
+    def recorded_results(self) -> tuple[str, ...]:
+        """Names of the results that are shipped; they open without a model."""
+        return recorded_names()
+
+    def recorded_result(self, name: str) -> AnyResult:
+        """The shipped result of this name; InvalidRequest for any other name."""
+        return recorded_result(name)
 
     # --- memory ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,57 @@
+"""Recorded results: only what lies in the folder can be opened, and every file that is shipped opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvdemo.backend import Backend
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.documents import document, dumps
+from kvdemo.experiments.recorded import recorded_names, recorded_result
+from kvdemo.settings import Settings
+from tests.made_up import result_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "two-cores.json").write_text(dumps(document(result_of(rounds=2))))
+    (results / "cut.json").write_text('{"schema": 1,')
+    (results / "Not A Name.json").write_text("{}")
+    (results / "notes.txt").write_text("{}")
+    (tmp_path / "outside.json").write_text(dumps(document(result_of(rounds=1))))
+    return results
+
+
+def test_a_result_is_opened_by_its_name(folder: Path) -> None:
+    assert recorded_names(folder) == ("cut", "two-cores")
+    assert recorded_result("two-cores", folder) == result_of(rounds=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "two-cores.json", "/etc/passwd", "", "Not A Name", "two-cores\x00", 7, None]
+)
+def test_no_other_name_opens_anything(folder: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"results: .* is not one of cut, two-cores"):
+        recorded_result(name, folder)
+
+
+def test_a_broken_file_is_named_by_its_place(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match="file: is not JSON: line 1"):
+        recorded_result("cut", folder)
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert recorded_names(tmp_path / "nothing") == ()
+
+
+def test_every_shipped_result_opens_through_the_backend() -> None:
+    backend = Backend(Settings())
+    try:
+        results = [backend.recorded_result(name) for name in backend.recorded_results()]
+    finally:
+        backend.close()
+    assert all(result.model.name and result.environment.measured_at for result in results)
