@@ -44,12 +44,14 @@ def cached_tokens(cache: Cache | None) -> int:
 
 
 def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in which a cache layer keeps data, with the name of its field."""
+    """Every tensor in which a cache layer keeps data, with the name of its field; one that has two names comes once."""
+    seen: set[int] = set()
     for name, value in vars(layer).items():
         quantised = name.startswith("_quantized")
         for tensor in _tensors_in(value):
             # fp8 keeps one scale per layer as a scalar; elsewhere scalars and vectors are counters.
-            if quantised or tensor.dim() >= _DATA_MIN_DIM:
+            if (quantised or tensor.dim() >= _DATA_MIN_DIM) and id(tensor) not in seen:
+                seen.add(id(tensor))
                 yield name, tensor
 
 

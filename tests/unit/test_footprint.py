@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from kvdemo.caches.footprint import cached_tokens, weigh, weigh_layers
@@ -94,6 +93,14 @@ def test_states_of_a_model_without_attention_are_counted_as_states() -> None:
     assert [layer.keys_bytes for layer in layers] == [0, 0]
 
 
-@pytest.mark.parametrize("cache", [None])
-def test_no_cache_weighs_nothing(cache: None) -> None:
-    assert (weigh(cache).held_bytes, cached_tokens(cache)) == (0, 0)
+def test_keys_and_values_that_are_one_tensor_are_counted_once() -> None:
+    from transformers import DynamicCache
+
+    cache = fill(DynamicCache(config=config()), 4)
+    for layer in cache.layers:
+        layer.values = layer.keys
+    assert weigh(cache).held_bytes == weigh(cache).storage_bytes == 2 * 2 * 4 * 16 * 4
+
+
+def test_no_cache_weighs_nothing() -> None:
+    assert (weigh(None).held_bytes, cached_tokens(None)) == (0, 0)
