@@ -13,6 +13,7 @@ from kvdemo.experiments.compare import compare
 from kvdemo.experiments.growth import growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
+from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
@@ -146,6 +147,7 @@ class FakeBackend:
     released: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    recordings: dict[str, AnyResult] = field(default_factory=dict)
     _stops: dict[str, Event] = field(default_factory=dict)
 
     def status(self) -> ModelStatus:
@@ -233,6 +235,12 @@ class FakeBackend:
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
+
+    def recorded_results(self) -> tuple[str, ...]:
+        return tuple(self.recordings)
+
+    def recorded_result(self, name: str) -> AnyResult:
+        return self.recordings[name]
 
     def _common(self, owner: str) -> dict[str, Any]:
         stop = self._stops[owner] = Event()

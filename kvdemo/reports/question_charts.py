@@ -55,6 +55,8 @@ def growth_ratio_chart(result: GrowthResult, along: str = "new_tokens", candidat
         comparison = point.result.comparison(candidate)
         if comparison is not None and comparison.ratio is not None:
             series.setdefault(getattr(point, other), []).append((getattr(point, along), comparison))
+    lines = {size: points for size, points in series.items() if len(points) > 1}
+    series = lines or series  # a single point shows no growth
     drawn = [
         (replace(meaning_of(candidate), dash=of_strategy(key).dash, marker=of_strategy(key).marker), size, points)
         for key, (size, points) in zip(MARKED * len(series), sorted(series.items()), strict=False)
@@ -77,11 +79,12 @@ def growth_ratio_chart(result: GrowthResult, along: str = "new_tokens", candidat
 def growth_figure_chart(result: GrowthResult, figure_name: str, along: str = "new_tokens") -> go.Figure:
     """How do step cost, bytes held or peak memory grow? One line per arm; figure_name is a key of GROWTH_FIGURES.
 
-    The other length is the largest one that was measured.
+    The other length is the one with the most points, the largest of these.
     """
     title, y_title, value = GROWTH_FIGURES[figure_name]
     other = "prompt_tokens" if along == "new_tokens" else "new_tokens"
-    largest = max((getattr(point, other) for point in result.points), default=0)
+    sizes = [getattr(point, other) for point in result.points]
+    largest = max(sizes, key=lambda size: (sizes.count(size), size), default=0)
     points = sorted((p for p in result.points if getattr(p, other) == largest), key=lambda p: getattr(p, along))
     series: dict[str, tuple[Meaning, str, list[tuple[int, float]]]] = {}
     for point in points:

@@ -56,6 +56,7 @@ class Area:
     files: tuple[gr.Button, ...]
     download: gr.DownloadButton
     saved: gr.Markdown
+    beside: gr.UploadButton
     result: gr.State
 
     @property
@@ -144,6 +145,14 @@ def build_area(
             )
             download = gr.DownloadButton("Download", elem_id=f"compare-{key}-download", elem_classes="kv-download")
             saved = fragment(elem_id=f"compare-{key}-saved")
+            second = gr.UploadButton(
+                "Open another beside this one",
+                type="filepath",
+                file_types=[".json"],
+                scale=0,
+                min_width=90,
+                elem_id=f"compare-{key}-beside",
+            )
     return Area(
         question=question,
         notice=notice_place,
@@ -163,6 +172,7 @@ def build_area(
         files=files,
         download=download,
         saved=saved,
+        beside=second,
         result=gr.State(None),
     )
 
@@ -180,7 +190,7 @@ def wire_area(area: Area, backend: Any, exports: Exports, form: list[Any]) -> No
         button.click(
             _saved(backend, exports, area.question.key, kind, suffix),
             [area.result, area.arm],
-            [area.download, area.saved, area.notice],
+            [area.download, area.saved],
             **LIGHT,
         )
 
@@ -235,11 +245,11 @@ def _saved(backend: Any, exports: Exports, key: str, kind: str, suffix: str) -> 
     def saved(result: Any, chosen: Any) -> list[Any]:
         """The file, and its name: as soon as the browser shows the name it saves the file."""
         if result is None:
-            return [gr.skip(), gr.skip(), gr.skip()]
+            return [gr.skip(), gr.skip()]
         try:
             path = exports.write(f"kvdemo-{key}", suffix, content_of(kind, backend, result, chosen))
         except KvdemoError as error:
-            return [gr.skip(), "", notice(refusal(error))]
-        return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>', ""]
+            return [gr.skip(), notice(refusal(error))]
+        return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>']
 
     return saved

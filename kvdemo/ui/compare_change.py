@@ -22,9 +22,11 @@ def main_comparison(result: AnyResult) -> ComparisonResult | None:
     if isinstance(result, PrefixResult):
         return None
     parts = [part.result for part in (result.points if isinstance(result, GrowthResult) else result.prompts)]
-    return max(
-        parts, key=lambda part: max((run.prompt_tokens + run.new_tokens for run in part.runs), default=0), default=None
-    )
+    return max(parts, key=_size, default=None)
+
+
+def _size(part: ComparisonResult) -> tuple[int, int]:
+    return max(((run.prompt_tokens + run.new_tokens, run.new_tokens) for run in part.runs), default=(0, 0))
 
 
 def arms(result: AnyResult) -> list[tuple[str, str]]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
+from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_results import measured_where
 
 __all__ = ["EXAMPLE", "example", "from_file_words", "question_of", "recorded", "recorded_words"]
@@ -25,15 +27,20 @@ def question_of(result: AnyResult) -> str:
 
 
 def recorded(backend: Any, name: object) -> AnyResult | None:
-    """The recorded result of this name; None where there is none."""
-    names = getattr(backend, "recorded_results", tuple)()
-    known = {str(getattr(entry, "name", entry)) for entry in names}
-    return backend.recorded_result(name) if isinstance(name, str) and name in known else None
+    """The recorded result of this name; None where there is none, or it cannot be read."""
+    if not isinstance(name, str) or name not in backend.recorded_results():
+        return None
+    try:
+        return backend.recorded_result(name)
+    except KvdemoError:
+        return None
 
 
 def example(backend: Any) -> AnyResult | None:
-    """What the tab shows before any run: the recorded comparison; None where none was recorded."""
-    return recorded(backend, EXAMPLE)
+    """What the tab shows before any run: a recorded comparison, that of the tab's name first; None where there is none."""
+    names = sorted(backend.recorded_results(), key=lambda name: name != EXAMPLE)
+    found = (recorded(backend, name) for name in names)
+    return next((result for result in found if isinstance(result, ComparisonResult)), None)
 
 
 def recorded_words(result: AnyResult) -> str:

@@ -25,8 +25,8 @@ __all__ = ["PROMPTS", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "prompts_fo
 SHIPPED, TYPED, UPLOADED = "The representative set", "Typed, one per line", "From a file"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 32, 1, 5
 EMPTY = (
-    "Run compares the strategies on every prompt of the set, the shortest work first as they stand. Then you see here how "
-    "much the set gains as a whole, and which prompt gains least. Whatever time does not allow is named."
+    "Run compares the strategies on every prompt of the set, one after the other. Then you see here how much the set gains "
+    "as a whole, and which prompt gains least. Prompts that time does not allow are named."
 )
 
 
@@ -84,22 +84,19 @@ def prompts_form(backend: Any, limit_bytes: int) -> Form:
     """Lay the form out in the current Blocks; its own events are wired here."""
     rows = gr.State(())
     with gr.Column(elem_classes="kv-card", elem_id="compare-prompts-form"):
-        with gr.Row(elem_classes="kv-arms-line"):
+        with gr.Row(elem_id="compare-prompts-line"):
             source = gr.Radio(
-                [SHIPPED, TYPED, UPLOADED], value=SHIPPED, label="Prompts", scale=6, elem_id="compare-prompts-source"
-            )
-            upload = gr.UploadButton(
-                "Choose a file",
-                type="filepath",
-                file_types=[".jsonl", ".ndjson", ".csv", ".txt", ".md"],
-                scale=0,
-                min_width=150,
-                elem_id="compare-prompts-upload",
+                [SHIPPED, TYPED, UPLOADED],
+                value=SHIPPED,
+                label="Prompts",
+                scale=6,
+                min_width=260,
+                elem_id="compare-prompts-source",
             )
             new_tokens = gr.Number(
-                NEW_TOKENS, label="New tokens", scale=0, min_width=120, elem_id="compare-prompts-new-tokens"
+                NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-prompts-new-tokens"
             )
-            rounds = gr.Number(ROUNDS, label="Rounds", scale=0, min_width=110, elem_id="compare-prompts-rounds")
+            rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-prompts-rounds")
         typed = gr.Textbox(
             label="One prompt per line",
             lines=5,
@@ -108,7 +105,17 @@ def prompts_form(backend: Any, limit_bytes: int) -> Form:
             placeholder="Why is the sky blue?",
             elem_id="compare-prompts-typed",
         )
-        about = fragment(_about(representative(), "The representative set"), elem_id="compare-prompts-about")
+        with gr.Row(elem_classes="kv-file-line"):
+            about = fragment(_about(representative(), SHIPPED), elem_id="compare-prompts-about")
+            upload = gr.UploadButton(
+                "Choose a file",
+                type="filepath",
+                file_types=[".jsonl", ".ndjson", ".csv", ".txt", ".md"],
+                size="sm",
+                scale=0,
+                min_width=130,
+                elem_id="compare-prompts-upload",
+            )
         strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-prompts-strategies"), "prompts")
         with gr.Accordion("More settings", open=False, elem_id="compare-prompts-settings", elem_classes="kv-more"):
             as_chat = gr.Checkbox(True, label="Send each prompt as a chat message", elem_id="compare-prompts-as-chat")

@@ -12,10 +12,11 @@ from typing import Any
 from kvdemo.experiments.finding import Pieces
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.experiments.question_wording import growth_headline, prefix_headline, prompt_set_headline
+from kvdemo.experiments.summary import arms
 from kvdemo.experiments.wording import TIMED, headline, scope_line
 from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
 from kvdemo.facts.results import Comparison, ComparisonResult
-from kvdemo.facts.units import format_count
+from kvdemo.facts.units import format_bytes, format_count, format_seconds
 from kvdemo.ui.markup import table, text
 
 __all__ = ["charts", "empty_result", "headline_card", "measured_where", "result_tables", "verdict_card"]
@@ -80,7 +81,10 @@ def verdict_card(result: AnyResult) -> str:
     parts = "".join(_verdict(result, item) for item in found if item.verdict.same_output is not None)
     if not parts:
         return ""
-    return f'<div class="kv-card kv-verdict"><h2 class="kv-card-title">Are the tokens the same?</h2>{parts}</div>'
+    return (
+        f'<div class="kv-card kv-verdict"><h2 class="kv-card-title">Are the tokens the same?</h2>{parts}'
+        f'<h2 class="kv-card-title">What lies beside the clock?</h2>{_beside_the_clock(result)}</div>'
+    )
 
 
 def charts(result: AnyResult, along: str = "new_tokens", candidate: str | None = None) -> list[Any]:
@@ -161,6 +165,20 @@ def _verdict(result: ComparisonResult, item: Comparison) -> str:
             for key, words_around in pairs
         )
     return f"<p>{' '.join(words)}</p>{around}"
+
+
+def _beside_the_clock(result: ComparisonResult) -> str:
+    """Medians of what is timed apart, one row per arm: queue, preparing, warm-up, compiling, peak memory."""
+    summaries = arms(result)
+    compiled = any(arm.compile_s is not None for arm in summaries)
+    head = ["Strategy", "Queue wait", "Preparing", "Warm-up", *(["Compiling, once"] if compiled else []), "Peak memory"]
+    rows = []
+    for arm in summaries:
+        peak = f"{format_bytes(arm.peak_bytes.median)}, {arm.peak_kind}" if arm.peak_bytes else format_bytes(None)
+        times = [arm.queue_s.median if arm.queue_s else None, arm.prepare_s.median if arm.prepare_s else None]
+        times += [arm.warmup_s, *([arm.compile_s] if compiled else [])]
+        rows.append([text(arm.label), *(format_seconds(value) for value in times), text(peak)])
+    return table(head, rows, caption="Times apart from the generation: medians; and the peak of memory")
 
 
 def _date(measured_at: str) -> str:

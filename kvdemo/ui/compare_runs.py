@@ -79,7 +79,8 @@ def run(
                 yield CompareView(headline=head, live=live)
             step = next(steps)
             so_far_run = so_far_run.after(step)
-        yield shown(backend, step, live=_shown(question, so_far_run)[1])
+        # Columns of texts stay as they ended; what stood there so far is told by the table.
+        yield shown(backend, step, live=columns(so_far_run) if isinstance(so_far_run, CompareRun) else "")
     except KvdemoError as error:
         headline = empty_result(question.empty) if begun else gr.skip()
         yield CompareView(notice=notice(refusal(error)), headline=headline, running=False)

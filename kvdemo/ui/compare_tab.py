@@ -94,28 +94,15 @@ def build_compare_tab(backend: Any, settings: Settings, exports: Exports) -> Com
         areas.append(area)
         forms.append(form)
         wire_area(area, backend, exports, form.fields)
-    with gr.Row(elem_classes="kv-share kv-beside-line"):
-        second = gr.UploadButton(
-            "Open another beside this one",
-            type="filepath",
-            file_types=[".json"],
-            size="sm",
-            scale=0,
-            min_width=220,
-            elem_id="compare-open-beside",
-        )
-        fragment(BESIDE_WORDS, elem_id="compare-beside-words")
     beside = beside_layout()
 
     shown = [question, told, *columns, *(part for area in areas for part in area.outputs)]
     question.input(_show_question, question, [told, *columns], **LIGHT)
     opener.upload(_open(backend, areas, limit_bytes), opener, shown, **LIGHT)
-    second.upload(
-        _open_beside(limit_bytes),
-        [second, question, *(area.result for area in areas)],
-        [told, *beside.outputs],
-        **LIGHT,
-    )
+    for area in areas:
+        area.beside.upload(
+            _open_beside(limit_bytes), [area.beside, area.result], [area.saved, *beside.outputs], **LIGHT
+        )
     beside.close.click(hidden, None, beside.outputs, **LIGHT)
     first = forms[0]
     _wire_count(first, backend)
@@ -130,12 +117,6 @@ def build_compare_tab(backend: Any, settings: Settings, exports: Exports) -> Com
         seen_inputs=[looked],
         views=[looked, *shown],
     )
-
-
-BESIDE_WORDS = (
-    '<div class="kv-small">Before and after, this machine and that one: save each result as JSON, open one, then the '
-    "other beside it.</div>"
-)
 
 
 def _wire_count(form: FasterForm, backend: Any) -> None:
@@ -202,11 +183,10 @@ def _open(backend: Any, areas: list[Area], limit_bytes: int) -> Callable[..., li
 
 
 def _open_beside(limit_bytes: int) -> Callable[..., list[Any]]:
-    def opened_beside(path: Any, question: Any, *results: Any) -> list[Any]:
-        """A second saved result beside the one of the visible question."""
+    def opened_beside(path: Any, one: Any) -> list[Any]:
+        """A second saved result beside the one that is shown."""
         try:
             other = read_result(path, limit_bytes)
-            one = next((result for item, result in zip(QUESTIONS, results, strict=True) if item.key == question), None)
             if one is None:
                 raise InvalidRequest("file", "there is nothing yet to put it beside; run or open a result first")
             return ["", *side_by_side(one, other)]
