@@ -6,6 +6,7 @@ python app.py [--model NAME] [--host ADDRESS] [--port N] [--share]
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -56,6 +57,8 @@ def serve(arguments: argparse.Namespace) -> int:
     except KvdemoError as error:
         return complain(str(error), 2)
 
+    # What is imported stays: looking through it for garbage again and again would cost a fifth of the start.
+    gc.disable()
     from kvdemo.backend import Backend
     from kvdemo.ui.page import build_page, page_style
     from kvdemo.web.launch import launch_settings
@@ -76,6 +79,8 @@ def serve(arguments: argparse.Namespace) -> int:
         # Loading before launch would make the first byte half as late again.
         backend.start()
         print(in_words(backend.wait_until_settled()), flush=True)
+        gc.freeze()
+        gc.enable()
         while True:
             time.sleep(3600)
     finally:
