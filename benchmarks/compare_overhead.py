@@ -113,7 +113,7 @@ def main() -> None:
     finally:
         bare.close()
         backend.close()
-    generation_s = [run.generation_s for run in result.counted(ARM)]
+    generation_s = [run.generation_s for run in result.counted(ARM) if run.generation_s is not None]
     print(f"{len(plain_s)} rounds of {arguments.new_tokens} tokens, {facts.name}, {facts.dtype}, {facts.device}")
     for name, times in (("plain generate, bare script", plain_s), ("a run in compare, whole", whole_s)):
         print(f"  {name:40} {median(times):7.3f} s ({min(times):.3f} to {max(times):.3f})")

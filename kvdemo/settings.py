@@ -1,6 +1,6 @@
 """What the operator decided: environment and flags, checked once, and the limits of each mode.
 
-KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models are kept
+KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models and compiled code are kept
 KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
 KVDEMO_DTYPE   auto, float32, bfloat16, float16
 KVDEMO_SYSTEM_PROMPT   a system prompt shared by all visitors: processed once at start, copied for each conversation

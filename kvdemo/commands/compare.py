@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,9 @@ from kvdemo.commands import questions
 from kvdemo.commands.files import check_target, write_json, write_text
 from kvdemo.commands.options import JsonTo, Model, NewTokens, System
 from kvdemo.commands.session import OWNER, last, loaded_backend, stopping_on_ctrl_c
-from kvdemo.facts.decision import InspectSpec
+from kvdemo.experiments.question_documents import AnyResult
+from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
+from kvdemo.facts.results import ComparisonResult
 from kvdemo.terminal.comparison import print_result
 
 __all__ = ["compare"]
@@ -81,6 +84,7 @@ def compare(
     with loaded_backend(model, questions.strategies_of(asked)) as backend, stopping_on_ctrl_c(backend) as interruption:
         result = last(questions.steps(backend, asked, OWNER))
         decision = backend.inspect(InspectSpec()) if report is not None else None
+        change = _kept(backend, result) if report is not None else None
     if json_to != "-":
         print_result(result)
     if json_to is not None:
@@ -88,7 +92,7 @@ def compare(
 
         write_json(json_to, any_document(result))
     if report is not None:
-        write_text("report", report, _report(result, decision, markdown=report.lower().endswith(".md")))
+        write_text("report", report, _report(result, decision, change, markdown=report.lower().endswith(".md")))
     if csv is not None:
         from kvdemo.reports.spreadsheet import runs_csv
 
@@ -99,11 +103,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def _report(result: Any, decision: Any, *, markdown: bool) -> str:
-    """The report, with "Keep this" for the strategy that was fastest."""
-    from kvdemo.reports.calls import keep_or_go_back
+def _kept(backend: Any, result: AnyResult) -> CacheAdvice | None:
+    """Keep this, Go back: for the strategy that was fastest on one prompt; None where nothing was compared."""
+    chosen = questions.fastest(result)
+    if chosen is None or not isinstance(result, ComparisonResult):
+        return None
+    call = json.dumps({"max_new_tokens": result.spec.max_new_tokens, "do_sample": False})
+    prompt_tokens = max(run.prompt_tokens for run in result.runs)
+    advice: CacheAdvice = backend.advice(
+        chosen, num_tokens=prompt_tokens + result.spec.max_new_tokens, spec=InspectSpec(generate_kwargs=call)
+    )
+    return advice
+
+
+def _report(result: AnyResult, decision: CacheDecision | None, change: Any, *, markdown: bool) -> str:
     from kvdemo.reports.report import report_html, report_markdown
 
-    chosen = questions.fastest(result)
-    change = keep_or_go_back(result, chosen, decision) if chosen is not None else None
     return (report_markdown if markdown else report_html)(result, decision=decision, change=change)

@@ -56,17 +56,17 @@ def advise(
     named = (generation_config or from_config).get("cache_implementation")
     arguments, imports, lines = _arguments(row, slots, named)
     others = {key: value for key, value in call.items() if key not in (*CACHE_KEYS, *IN_CALL_ONLY)}
-    keep_code = _code([*_written(others), *arguments], imports, lines)
-    back_code = _code(_written(call), _imports_of(call), [])
+    keep_call = _code([*_written(others), *arguments], imports, lines)
+    back_call = _code(_written(call), _imports_of(call), [])
     diff = difflib.unified_diff(
-        back_code.splitlines(), keep_code.splitlines(), "before", "after", lineterm="", n=len(call) + 9
+        back_call.splitlines(), keep_call.splitlines(), "before", "after", lineterm="", n=len(call) + 9
     )
     keep_file, back_file = _file_changes(row, generation_config, from_config)
     return CacheAdvice(
         strategy=row.key,
         before=before,
-        keep_code=keep_code,
-        back_code=back_code,
+        keep_call=keep_call,
+        back_call=back_call,
         diff="\n".join(diff),
         keep_file=keep_file,
         back_file=back_file,

@@ -96,11 +96,11 @@ class FileChange:
         return {**kept, **self.values}
 
     def text(self) -> str:
-        """The change in words and JSON."""
+        """The keys to set as JSON, and in words what else to do."""
         if self.delete_file:
             return "Delete generation_config.json: there was none before."
-        parts = [f"Set in generation_config.json:\n{json.dumps(dict(self.values), indent=2)}"] if self.values else []
-        parts += [f"Remove from generation_config.json: {', '.join(self.remove)}"] if self.remove else []
+        parts = [json.dumps(dict(self.values), indent=2)] if self.values else []
+        parts += [f"Remove {', '.join(self.remove)} from generation_config.json."] if self.remove else []
         return "\n".join(parts) or "Leave generation_config.json as it is."
 
 
@@ -108,16 +108,24 @@ class FileChange:
 class CacheAdvice:
     """Keep this, and Go back: the call of generate, or the file, for one strategy and for what was in force before.
 
-    keep_code, back_code   calls of generate, Python; `diff` is the unified diff from the second to the first
+    keep_call, back_call   calls of generate, Python; `diff` is the unified diff from the second to the first
     keep_file, back_file   the same by generation_config.json, with the call left alone; both None where a file cannot
                            say it (`notes` say why)
     """
 
     strategy: str
     before: CacheDecision
-    keep_code: str
-    back_code: str
+    keep_call: str
+    back_call: str
     diff: str
     keep_file: FileChange | None
     back_file: FileChange | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def keep_file_text(self) -> str:
+        return self.keep_file.text() if self.keep_file is not None else "A file cannot ask for this: change the call."
+
+    @property
+    def back_file_text(self) -> str:
+        return self.back_file.text() if self.back_file is not None else "Leave generation_config.json as it is."

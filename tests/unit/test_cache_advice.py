@@ -139,9 +139,9 @@ def test_the_python_code_gives_the_forwards_that_cache_and_the_call_before_what_
     def lengths(cached: bool) -> list[int]:
         return [4, 1, 1, 1, 1] if cached else [4, 5, 6, 7, 8]
 
-    kept = seen_by(model, lambda: exec(advice.keep_code, dict(names)))
+    kept = seen_by(model, lambda: exec(advice.keep_call, dict(names)))
     assert kept == [(length, CLASSES[strategy]) for length in lengths(strategy != "none")]
-    back = seen_by(model, lambda: exec(advice.back_code, dict(names)))
+    back = seen_by(model, lambda: exec(advice.back_call, dict(names)))
     before = advice.before
     assert back == [(length, before.cache_class) for length in lengths(bool(before.value))]
 
@@ -151,11 +151,11 @@ def test_the_calls_differ_only_in_what_concerns_the_cache(placed: Placed) -> Non
     write(folder, "silent")
     call = {"max_new_tokens": 5, "stop_strings": ["it's"], "use_cache": False, "cache_implementation": "dynamic"}
     advice = backend.advice("static", num_tokens=9, spec=InspectSpec(generate_kwargs=json.dumps(call)))
-    assert advice.back_code == (
+    assert advice.back_call == (
         'output = model.generate(\n    **inputs,\n    max_new_tokens=5,\n    stop_strings=["it\'s"],\n'
         "    use_cache=False,\n    cache_implementation='dynamic',\n)"
     )
-    assert advice.keep_code == (
+    assert advice.keep_call == (
         "from transformers import StaticCache\n\noutput = model.generate(\n    **inputs,\n    max_new_tokens=5,\n"
         '    stop_strings=["it\'s"],\n    use_cache=True,\n'
         "    cache=StaticCache(config=model.config, max_cache_len=9),\n    disable_compile=True,\n)"
@@ -185,13 +185,14 @@ def test_compiling_on_a_cpu_is_asked_for_in_the_call_since_a_file_cannot() -> No
     row = StrategyRow("static-compiled", "", "", True, "crop", True, True, code=code, settings="null")
     advice = advised(row)
     assert (advice.keep_file, advice.back_file) == (None, None)
-    assert advice.keep_code.splitlines()[:4] == [
+    assert advice.keep_file_text == "A file cannot ask for this: change the call."
+    assert advice.keep_call.splitlines()[:4] == [
         "from transformers import CompileConfig, StaticCache",
         "",
         "compile_config = CompileConfig()",
         "compile_config._compile_all_devices = True  # a CPU is left out otherwise",
     ]
-    assert "    compile_config=compile_config," in advice.keep_code
+    assert "    compile_config=compile_config," in advice.keep_call
     assert "generation_config.json cannot ask for compiling on a CPU: change the call." in advice.notes
 
 
@@ -199,7 +200,7 @@ def test_nothing_in_a_call_can_leave_its_quotes() -> None:
     row = StrategyRow("none", "", "", True, "no", settings='{"use_cache": false}')
     bad = "'''\"\"\"\nimport os\n\u202e"
     advice = advise(row, BEFORE, call={"stop_strings": bad, bad: 1}, generation_config=None, from_config={}, slots=1)
-    for code in (advice.keep_code, advice.back_code):
+    for code in (advice.keep_call, advice.back_call):
         compile(code, "call.py", "exec")
         assert "\nimport os" not in code
         assert code.isascii()
@@ -216,9 +217,7 @@ def test_a_strategy_that_cannot_run_here_has_no_advice(placed: Placed) -> None:
 
 def test_a_change_of_the_file_reads_as_words_and_json() -> None:
     change = FileChange({"use_cache": True}, ("cache_config",))
-    assert change.text() == (
-        'Set in generation_config.json:\n{\n  "use_cache": true\n}\nRemove from generation_config.json: cache_config'
-    )
+    assert change.text() == '{\n  "use_cache": true\n}\nRemove cache_config from generation_config.json.'
     assert FileChange(delete_file=True).text() == "Delete generation_config.json: there was none before."
     assert FileChange().text() == "Leave generation_config.json as it is."
     assert change.apply({"use_cache": False, "cache_config": {}, "eos_token_id": 1}) == {

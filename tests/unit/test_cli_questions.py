@@ -96,7 +96,8 @@ def test_reports_and_csv_are_written_beside_what_is_printed(run: Run, tmp_path: 
     assert page.lower().startswith("<!doctype html>")
     assert "cache on" in page
     assert "Go back" in page
-    assert len(list(csv.DictReader(sheet.open(newline="")))) == 6
+    with sheet.open(newline="") as rows:
+        assert len(list(csv.DictReader(rows))) == 6
 
 
 def test_a_report_of_a_further_question_is_markdown_where_asked(run: Run, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from kvdemo.caches.strategies import strategy_of
 from kvdemo.experiments.summary import arms
-from kvdemo.facts.requests import CompareSpec
+from kvdemo.facts.requests import CompareSpec, GenerationRequest
 from kvdemo.facts.results import ComparisonResult
+from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.compiling import timing_compiles
+from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import keep_compiled_code
 from tests.tiny import tiny_loaded
 from tests.tiny_backend import ready_backend
@@ -51,6 +53,13 @@ def test_compiled_code_is_kept_beside_the_converted_models(tmp_path: Path, monke
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / "compiled")
     keep_compiled_code(tmp_path / "elsewhere")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / "compiled")
+
+
+def test_a_compiled_arm_reserves_the_same_power_of_two_in_warm_up_and_rounds(tiny: LoadedModel) -> None:
+    compiled = strategy_of("static-compiled")
+    for new_tokens, asked, reserved in ((12, None, 512), (12, 30, 512), (600, 607, 1024), (600, None, 1024)):
+        request = GenerationRequest("x", new_tokens, "static-compiled", cache_slots=asked)
+        assert checked_slots(tiny, request, compiled, 8) == reserved
 
 
 @pytest.mark.slow
