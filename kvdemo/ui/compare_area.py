@@ -14,8 +14,7 @@ import gradio as gr
 from kvdemo.errors import KvdemoError
 from kvdemo.facts.questions import GrowthResult, PromptSetResult
 from kvdemo.ui import compare_runs
-from kvdemo.ui.compare_change import arms as arms_of
-from kvdemo.ui.compare_change import change_card, change_of
+from kvdemo.ui.compare_change import change_card
 from kvdemo.ui.compare_files import FILES, content_of
 from kvdemo.ui.compare_question import Question, notice, refusal
 from kvdemo.ui.compare_results import charts, empty_result
@@ -219,10 +218,7 @@ def _stop(area: Area, backend: Any) -> Callable[..., None]:
 
 def _choose(backend: Any) -> Callable[..., str]:
     def choose(result: Any, chosen: Any) -> str:
-        if result is None:
-            return ""
-        label = {key: name for name, key in arms_of(result)}.get(chosen, "")
-        return change_card(change_of(backend, result, chosen), label)
+        return "" if result is None else change_card(backend, result, chosen)
 
     return choose
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.experiments.documents import document
 from kvdemo.experiments.question_documents import AnyResult, any_document
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_results import charts, headline_card, measured_where, result_tables
@@ -35,6 +34,7 @@ COMPARED = (
     ("environment", "commit", "Commit"),
     ("environment", "measured_at", "Measured at"),
     ("request", "prompt", "Prompt"),
+    ("request", "prompt_tokens", "Prompt tokens"),
     ("request", "strategies", "Strategies"),
     ("request", "max_new_tokens", "New tokens"),
     ("request", "rounds", "Rounds"),
@@ -114,7 +114,10 @@ def differences(one: AnyResult, other: AnyResult) -> str:
 
 
 def _facts(result: AnyResult) -> dict[str, Any]:
-    return document(result) if isinstance(result, ComparisonResult) else any_document(result)
+    facts = any_document(result)
+    if isinstance(result, ComparisonResult):
+        facts["request"]["prompt_tokens"] = sorted({run.prompt_tokens for run in result.runs})
+    return facts
 
 
 def _short(value: Any) -> str:

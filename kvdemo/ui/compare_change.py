@@ -7,12 +7,13 @@ from typing import Any
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.prefix_reuse import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult
+from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.questions import GrowthResult, PrefixResult
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_force import decision_for
 from kvdemo.ui.markup import text
 
-__all__ = ["arms", "change_card", "change_of", "code_block", "code_card", "fastest", "main_comparison"]
+__all__ = ["arms", "change_card", "change_of", "fastest", "main_comparison"]
 
 
 def main_comparison(result: AnyResult) -> ComparisonResult | None:
@@ -45,7 +46,7 @@ def fastest(result: AnyResult) -> str | None:
     return key if ratio > 1 else one.spec.strategies[0]
 
 
-def change_of(backend: Any, result: AnyResult, chosen: Any) -> Any:
+def change_of(result: AnyResult, chosen: Any, decision: CacheDecision | None) -> Any:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, or an arm that this
     version does not know (a result can come from a file)."""
     from kvdemo.reports.calls import keep_or_go_back
@@ -54,32 +55,39 @@ def change_of(backend: Any, result: AnyResult, chosen: Any) -> Any:
     if one is None or chosen not in one.spec.strategies:
         return None
     try:
-        return keep_or_go_back(one, chosen, decision_for(backend, result.model))
+        return keep_or_go_back(one, chosen, decision)
     except InvalidRequest:
         return None
 
 
-def change_card(change: Any, label: str) -> str:
-    """The calls, the file, and the difference of the two calls."""
+def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
+    """The calls, the file, and the difference of the two calls; for a shared prefix the few lines that keep it."""
+    if isinstance(result, PrefixResult):
+        return f'<div><h3 class="kv-card-title">The lines that do it</h3>{code_block(PREFIX_CODE)}</div>'
+    decision = decision_for(backend, result.model)
+    change = change_of(result, chosen, decision)
     if change is None:
         return ""
-    back_file = change.back_file_text
-    is_json = back_file.startswith("{")
-    back = code_block(back_file) if is_json else f'<p class="kv-small">{text(back_file)}</p>'
+    label = {key: name for name, key in arms(result)}[chosen]
     return (
         '<div class="kv-change">'
         f'<div><h3 class="kv-card-title">Keep this: {text(label)}</h3>{code_block(change.keep_call)}'
         '<p class="kv-small">Where the call cannot be changed, the same in generation_config.json:</p>'
         f"{code_block(change.keep_file_text)}</div>"
         f'<div><h3 class="kv-card-title">Go back: what was in force before</h3>{code_block(change.back_call)}'
-        f'<p class="kv-small">and generation_config.json as it was:</p>{back}</div>'
+        f"{_file_before(change, decision)}</div>"
         f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}</div></div>'
     )
 
 
-def code_card() -> str:
-    """The few lines that keep a prefix and copy it for each question."""
-    return f'<div><h3 class="kv-card-title">The lines that do it</h3>{code_block(PREFIX_CODE)}</div>'
+def _file_before(change: Any, decision: CacheDecision | None) -> str:
+    if decision is None:
+        words = "What was in force for this model is not known here: this is the call with nothing set."
+        return f'<p class="kv-small">{words}</p>'
+    before = change.back_file_text
+    if before.startswith("{"):
+        return f'<p class="kv-small">and generation_config.json as it was:</p>{code_block(before)}'
+    return f'<p class="kv-small">{text(before)}</p>'
 
 
 def code_block(code: str) -> str:

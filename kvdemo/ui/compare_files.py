@@ -44,8 +44,9 @@ def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
     from kvdemo.reports.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
-    change = change_of(backend, result, chosen) if isinstance(result, ComparisonResult) else None
-    return form(result, decision=decision_for(backend, result.model), change=change)
+    decision = decision_for(backend, result.model)
+    change = change_of(result, chosen, decision) if isinstance(result, ComparisonResult) else None
+    return form(result, decision=decision, change=change)
 
 
 def read_result(path: object, limit_bytes: int) -> AnyResult:

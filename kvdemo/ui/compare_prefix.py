@@ -73,16 +73,16 @@ def prefix_form(backend: Any) -> Form:
             system_prompt = gr.Textbox(
                 _system_prompt(),
                 label="System prompt that every question shares",
-                lines=7,
-                max_lines=14,
+                lines=8,
+                max_lines=8,
                 min_width=260,
                 elem_id="compare-prefix-system-prompt",
             )
             questions = gr.Textbox(
                 "\n".join(QUESTIONS),
                 label="Questions, one per line",
-                lines=7,
-                max_lines=14,
+                lines=8,
+                max_lines=8,
                 min_width=260,
                 elem_id="compare-prefix-questions",
             )

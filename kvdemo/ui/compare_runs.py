@@ -19,7 +19,7 @@ from kvdemo.facts.requests import CompareSpec, Message
 from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.facts.units import format_count
 from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, finished_columns, progress_card
-from kvdemo.ui.compare_change import arms, change_card, change_of, code_card, fastest
+from kvdemo.ui.compare_change import arms, change_card, fastest
 from kvdemo.ui.compare_question import Question, notice, refusal
 from kvdemo.ui.compare_results import charts, empty_result, headline_card, result_tables, verdict_card
 from kvdemo.ui.compare_series import SeriesRun, so_far
@@ -94,8 +94,7 @@ def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None
     if live is None:
         live = finished_columns(result) if isinstance(result, ComparisonResult) else ""
     drawn = charts(result)
-    chosen, choices = fastest(result), arms(result)
-    label = {key: name for name, key in choices}.get(chosen, "")
+    chosen = fastest(result)
     return CompareView(
         notice="",
         headline=headline_card(result, source),
@@ -104,10 +103,8 @@ def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None
         tables=result_tables(result),
         charts=drawn,
         result=result,
-        arms=(choices, chosen),
-        change=code_card()
-        if isinstance(result, PrefixResult)
-        else change_card(change_of(backend, result, chosen), label),
+        arms=(arms(result), chosen),
+        change=change_card(backend, result, chosen),
         running=False,
     )
 

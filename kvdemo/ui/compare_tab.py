@@ -97,7 +97,7 @@ def build_compare_tab(backend: Any, settings: Settings, exports: Exports) -> Com
     beside = beside_layout()
 
     shown = [question, told, *columns, *(part for area in areas for part in area.outputs)]
-    question.input(_show_question, question, [told, *columns], **LIGHT)
+    question.input(_show_question, question, [beside.place, told, *columns], **LIGHT)
     opener.upload(_open(backend, areas, limit_bytes), opener, shown, **LIGHT)
     for area in areas:
         area.beside.upload(
@@ -131,7 +131,9 @@ def _wire_count(form: FasterForm, backend: Any) -> None:
 
 
 def _show_question(chosen: str) -> list[Any]:
-    return ["", *(gr.update(visible=question.key == chosen) for question in QUESTIONS)]
+    """One question at a time; two results side by side belong to the one that is left."""
+    hide = gr.update(visible=False)
+    return [hide, "", *(gr.update(visible=question.key == chosen) for question in QUESTIONS)]
 
 
 def _ready(backend: Any) -> Callable[..., list[Any]]:
@@ -176,7 +178,7 @@ def _open(backend: Any, areas: list[Area], limit_bytes: int) -> Callable[..., li
             result = read_result(path, limit_bytes)
             view = compare_runs.shown(backend, result, source=from_file_words(result))
         except KvdemoError as error:
-            return _nothing(areas, notice(refusal(error)))
+            return _nothing(areas, notice(f"The file cannot be opened. {refusal(error)}"))
         return _shown(areas, result, view)
 
     return opened
@@ -191,7 +193,7 @@ def _open_beside(limit_bytes: int) -> Callable[..., list[Any]]:
                 raise InvalidRequest("file", "there is nothing yet to put it beside; run or open a result first")
             return ["", *side_by_side(one, other)]
         except KvdemoError as error:
-            return [notice(refusal(error)), *(gr.skip() for _ in hidden())]
+            return [notice(f"The file cannot be opened. {refusal(error)}"), *(gr.skip() for _ in hidden())]
 
     return opened_beside
 
