@@ -119,7 +119,16 @@
     }).observe(scroller, { childList: true, subtree: true, characterData: true });
   };
 
+  /* Gradio gives every radio button a name of its own; one name in a group gives the arrow keys back. */
+  const groupRadios = () => {
+    for (const radio of document.querySelectorAll('fieldset[id] input[type="radio"]')) {
+      const group = radio.closest("fieldset").id;
+      if (radio.name !== group) radio.name = group;
+    }
+  };
+
   new MutationObserver(() => {
+    groupRadios();
     followConversation();
     saveFiles();
     rememberSettings();
