@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady
+from kvdemo import geometries
+from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.growth import growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
@@ -267,8 +268,19 @@ class FakeBackend:
         self.describe()
         return ARCHITECTURE
 
-    def plan_of(self, geometry: Architecture, request: MemoryRequest) -> MemoryPlan:
-        return plan.make_plan(geometry, request)
+    def architecture_of_hub(self, hub_id: str) -> Architecture:
+        raise ModelUnavailable(f"{hub_id} cannot be reached here.")
+
+    def architecture_by_hand(
+        self, layers: object, kv_heads: object, head_dim: object, *, num_parameters: int | None = None
+    ) -> Architecture:
+        return geometries.typed(layers, kv_heads, head_dim, num_parameters=num_parameters)
+
+    def fields_of_config(self, config: str) -> dict[str, int]:
+        return geometries.fields_of(config)
+
+    def plan_of(self, geometry: Architecture, request: MemoryRequest, *, one_page_size: bool = False) -> MemoryPlan:
+        return plan.make_plan(geometries.with_one_page_size(geometry) if one_page_size else geometry, request)
 
     def plan_document(self, made: MemoryPlan) -> dict[str, object]:
         return plan.as_document(made)

@@ -5,14 +5,15 @@ Every figure comes from the summary of the experiments or from a record's own pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from kvdemo.experiments.documents import run_document
 from kvdemo.experiments.summary import arms
-from kvdemo.facts.plans import MeasuredPoint, MemoryPlan
+from kvdemo.facts.plans import MeasuredLayer, MeasuredPoint, MemoryPlan
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmSummary, ComparisonResult, Spread
 from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
@@ -128,41 +129,54 @@ def fits_frame(plan: MemoryPlan) -> pd.DataFrame:
     )
 
 
-def measured_frame(points: Sequence[MeasuredPoint]) -> pd.DataFrame:
-    """Does the loaded model hold what was predicted? One row per measured cache."""
-    return pd.DataFrame(
-        [
-            {
-                "Strategy": point.strategy,
-                "Length, tokens": format_count(point.seq_len),
-                "Predicted, bytes": format_count(point.predicted_bytes),
-                "Held, bytes": format_count(point.held_bytes),
-                "Difference, bytes": format_count(point.held_bytes - point.predicted_bytes),
-                "Storage, bytes": format_count(point.storage_bytes),
-                "Process memory": format_bytes(point.process_bytes)
-                + (f", {point.process_kind}" if point.process_bytes is not None else ""),
-            }
-            for point in points
-        ]
-    )
+def measured_frame(points: Sequence[MeasuredPoint], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Does the loaded model hold what was predicted? One row per measured cache and kind of layer.
+
+    labels   names of the strategies by key
+    """
+    rows = []
+    for point in points:
+        kinds: dict[str, list[MeasuredLayer]] = {}
+        for layer in point.layers:
+            kinds.setdefault(layer.kind, []).append(layer)
+        for kind, layers in kinds.items():
+            predicted, held = (sum(getattr(one, name) for one in layers) for name in ("predicted_bytes", "held_bytes"))
+            rows.append(
+                {
+                    "Strategy": (labels or {}).get(point.strategy, point.strategy),
+                    "Tokens": format_count(point.seq_len),
+                    "Layers": f"{len(layers)} {kind}",
+                    "Predicted, bytes": format_count(predicted),
+                    "Held, bytes": format_count(held),
+                    "Difference, bytes": format_count(held - predicted),
+                    "Storage, bytes": format_count(sum(one.storage_bytes for one in layers)),
+                    "Peak memory": format_bytes(point.process_bytes)
+                    + (f", {point.process_kind}" if point.process_bytes is not None else ""),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
-def differences_frame(points: Sequence[MeasuredPoint]) -> pd.DataFrame:
-    """Where does a measured cache differ from the prediction, and why? One row per layer that does; empty when none."""
-    return pd.DataFrame(
-        [
-            {
-                "Strategy": point.strategy,
-                "Length, tokens": format_count(point.seq_len),
-                "Layer": f"{layer.index} ({layer.kind})",
-                "Predicted, bytes": format_count(layer.predicted_bytes),
-                "Held, bytes": format_count(layer.held_bytes),
-                "Storage, bytes": format_count(layer.storage_bytes),
-                "Cause": layer.cause,
-            }
-            for point in points
-            for layer in point.layers
-            if layer.predicted_bytes != layer.held_bytes or layer.storage_bytes != layer.held_bytes
-        ],
-        columns=["Strategy", "Length, tokens", "Layer", "Predicted, bytes", "Held, bytes", "Storage, bytes", "Cause"],
-    )
+def differences_frame(points: Sequence[MeasuredPoint], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Where does a measured cache differ from the prediction, or hold on to more, and why? Equal layers in one row."""
+    groups: dict[tuple[MeasuredLayer, str, int], int] = {}
+    for point in points:
+        for layer in point.layers:
+            if len({layer.predicted_bytes, layer.held_bytes, layer.storage_bytes}) > 1:
+                key = (replace(layer, index=0), point.strategy, point.seq_len)
+                groups[key] = groups.get(key, 0) + 1
+    rows = [
+        {
+            "Strategy": (labels or {}).get(strategy, strategy),
+            "Tokens": format_count(seq_len),
+            "Layers": f"{count} {layer.kind}",
+            "Predicted, bytes each": format_count(layer.predicted_bytes),
+            "Held": format_count(layer.held_bytes),
+            "Difference": format_count(layer.held_bytes - layer.predicted_bytes),
+            "Storage": format_count(layer.storage_bytes),
+            "Cause": layer.cause,
+        }
+        for (layer, strategy, seq_len), count in groups.items()
+    ]
+    columns = ("Strategy", "Tokens", "Layers", "Predicted, bytes each", "Held", "Difference", "Storage", "Cause")
+    return pd.DataFrame(rows, columns=columns)

@@ -1,173 +1,179 @@
-"""The tab Memory: how big the cache gets, for any model, length and number of users. Lays out and wires."""
+"""The tab Memory: how big the cache gets, for any model, length and number of users. Wires what memory_layout.py lays out."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from kvdemo.errors import KvdemoError
-from kvdemo.facts.plans import CACHE_DTYPES, Architecture
+from kvdemo.facts.plans import Architecture
 from kvdemo.settings import Settings
-from kvdemo.ui import memory_plans
-from kvdemo.ui.markup import fragment
-from kvdemo.ui.memory_plans import AS_MODEL, LOADED, LONGEST_LOG2, PASTED, SHORTEST_LOG2, MemoryForm
+from kvdemo.ui.markup import text
+from kvdemo.ui.memory_form import MemoryForm, slider_place
+from kvdemo.ui.memory_layout import MemoryParts, build
+from kvdemo.ui.memory_links import asked_by, link_line
+from kvdemo.ui.memory_measured import measure
+from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED, ModelChoice, can_be_typed, uploaded
+from kvdemo.ui.memory_plans import Beside, hint, plan_view, problem
+from kvdemo.ui.memory_words import limit_mark, model_line
 from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of, stopping
 
 __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
 
 PLACE = "memory"
-SEQ_LEN, BUDGET_GIB = 4096, 80
-GROWS = [("length", "length"), ("users", "users"), ("layers", "layers"), ("KV heads", "heads")]
+CHOICE, BESIDE = 6, 2
+"""How many values the model's choice and what stands beside the plan take of the form's."""
+
+Chosen = tuple[tuple[Any, ...], Architecture]
+"""A choice's key, and the geometry that was found for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTab:
-    """What the page needs of the tab: what to do when it is opened, or when the model has come."""
+    """What the page needs of the tab: what to do when it is opened or when the model has come, and what a link sets."""
 
     show: Callable[..., list[Any]]
     inputs: list[Any]
     outputs: list[Any]
-    model: gr.Dropdown
-    seq_len: gr.Number
-    batch: gr.Number
+    opened: Callable[[Mapping[str, Any]], list[Any]]
+    linked: list[Any]
 
 
 def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
     """Lay out the tab inside the current Blocks and wire its events."""
-    geometry, measured = gr.State(None), gr.State(())
-    models = [
-        ("The loaded model", LOADED),
-        *((name, name) for name in backend.catalogue()),
-        ("A pasted config.json", PASTED),
-    ]
-    with gr.Row(elem_classes="kv-columns", elem_id="memory-columns"):
-        with gr.Column(scale=3, min_width=260, elem_classes="kv-card", elem_id="memory-form"):
-            model = gr.Dropdown(models, value=LOADED, label="Model", elem_id="memory-model")
-            config = gr.Textbox(
-                label="config.json",
-                lines=6,
-                max_lines=12,
-                placeholder="{ ... }",
-                visible=False,
-                elem_id="memory-config",
-            )
-            read = gr.Button("Read this config", visible=False, elem_id="memory-read")
-            about = fragment(elem_id="memory-about")
-            seq_len = gr.Number(
-                SEQ_LEN, label="Sequence length, tokens", precision=0, minimum=1, elem_id="memory-length"
-            )
-            with gr.Column(elem_id="memory-slider-box"):
-                slider = gr.Slider(
-                    SHORTEST_LOG2,
-                    LONGEST_LOG2,
-                    value=math.log2(SEQ_LEN),
-                    step=0.05,
-                    label="Sequence length as a power of two",
-                    show_label=False,
-                    container=False,
-                    elem_id="memory-slider",
-                )
-                mark = fragment(memory_plans.limit_mark(None), elem_id="memory-limit")
-            batch = gr.Number(1, label="Requests at once", precision=0, minimum=1, elem_id="memory-batch")
-            dtype = gr.Dropdown(
-                [AS_MODEL, *CACHE_DTYPES], value=AS_MODEL, label="Cache dtype", filterable=False, elem_id="memory-dtype"
-            )
-            with gr.Row(elem_id="memory-budget-line"):
-                budget = gr.Number(BUDGET_GIB, label="Budget, GiB", minimum=0, min_width=110, elem_id="memory-budget")
-                free = gr.Number(10, label="Keep free, %", minimum=0, maximum=99, min_width=90, elem_id="memory-free")
-            with gr.Accordion("More settings", open=False, elem_id="memory-settings", elem_classes="kv-more"):
-                weights = gr.Dropdown(
-                    [AS_MODEL, *CACHE_DTYPES, "int4"],
-                    value=AS_MODEL,
-                    label="Weights dtype",
-                    filterable=False,
-                    elem_id="memory-weights",
-                )
-                parallel = gr.Number(
-                    1, label="Devices (tensor parallel)", precision=0, minimum=1, elem_id="memory-parallel"
-                )
-            weigh = gr.Button("Measure on the loaded model", elem_id="memory-measure")
-            stop = gr.Button("Stop", visible=False, elem_id="memory-stop")
-        with gr.Column(scale=10, min_width=320, elem_id="memory-results"):
-            notice = fragment(elem_id="memory-notice")
-            headline = fragment(elem_id="memory-headline")
-            with gr.Row(elem_classes="kv-charts"):
-                with gr.Column(scale=2, min_width=300, elem_classes="kv-card kv-chart"):
-                    by = gr.Radio(
-                        GROWS,
-                        value="length",
-                        label="Grows with",
-                        show_label=False,
-                        container=False,
-                        elem_id="memory-by",
-                    )
-                    growth = gr.Plot(show_label=False, container=False, elem_id="memory-growth")
-                with gr.Column(scale=1, min_width=260, elem_classes="kv-card kv-chart"):
-                    layers = gr.Plot(show_label=False, container=False, elem_id="memory-layers")
-            with gr.Row(elem_classes="kv-charts"):
-                with gr.Column(scale=1, min_width=300):
-                    arithmetic = fragment(elem_id="memory-arithmetic")
-                with gr.Column(scale=1, min_width=300):
-                    fits = fragment(elem_id="memory-fits")
-            with gr.Row(elem_classes="kv-charts"):
-                with gr.Column(scale=1, min_width=300, elem_classes="kv-card kv-chart"):
-                    sharing = gr.Plot(show_label=False, container=False, elem_id="memory-sharing")
-                with gr.Column(scale=1, min_width=300):
-                    figures = fragment(elem_id="memory-figures")
-            weighed = fragment(elem_id="memory-measured")
-
-    form = [seq_len, batch, dtype, budget, free, weights, parallel]
-    drawn = [notice, headline, growth, layers, arithmetic, fits, sharing, figures]
-    plan_inputs, chosen_outputs = [geometry, measured, by, *form], [geometry, about, mark]
-    show, show_inputs, show_outputs = _show(backend), [model, config, measured, by, *form], [*chosen_outputs, *drawn]
-    model.change(_wants_config, model, [config, read], **LIGHT)
-    model.change(show, show_inputs, show_outputs, trigger_mode="always_last", **LIGHT)
-    read.click(show, show_inputs, show_outputs, **SLOW)
-    gr.on(
-        [item.change for item in (*form, by)], _plan(backend), plan_inputs, drawn, trigger_mode="always_last", **LIGHT
-    )
-    slider.input(_from_slider, slider, seq_len, trigger_mode="always_last", **LIGHT)
-    seq_len.input(_to_slider, seq_len, slider, trigger_mode="always_last", **LIGHT)
-    weighing = weigh.click(_measure(backend), None, [weighed, measured, weigh, stop], **MODEL)
-    weighing.success(_plan(backend), plan_inputs, drawn, **LIGHT)
-    weighing.failure(lambda: [gr.update(visible=True), gr.update(visible=False)], None, [weigh, stop], **LIGHT)
-    stop.click(stopping(backend, PLACE), **LIGHT)
-    return MemoryTab(show, show_inputs, show_outputs, model, seq_len, batch)
+    parts = build(backend, settings.mode)
+    chosen, shown, measured = gr.State(None), gr.State(None), gr.State(())
+    plan = _plan(backend)
+    inputs = [chosen, shown, measured, *parts.choice, *parts.beside, *parts.form]
+    outputs = [chosen, parts.about, parts.limit, parts.link, shown, *parts.drawn]
+    changes = [part.change for part in (*parts.choice, *parts.beside, *parts.form)]
+    gr.on(changes, plan, inputs, outputs, trigger_mode="always_last", **LIGHT)
+    _wire_models(backend, settings, parts, [*inputs], [*outputs])
+    seq_len = parts.form[0]
+    parts.slider.input(from_slider, parts.slider, seq_len, trigger_mode="always_last", **LIGHT)
+    seq_len.input(to_slider, seq_len, parts.slider, trigger_mode="always_last", **LIGHT)
+    weighing_outputs = [parts.line, parts.card, measured, parts.weigh, parts.stop]
+    weighing = parts.weigh.click(_measure(backend), seq_len, weighing_outputs, **MODEL)
+    weighing.success(plan, inputs, outputs, **LIGHT)
+    weighing.failure(lambda: _buttons(running=False), None, [parts.weigh, parts.stop], **LIGHT)
+    parts.stop.click(stopping(backend, PLACE), **LIGHT)
+    linked = [parts.link_notice, parts.slider, *parts.choice, *parts.beside, *parts.form]
+    return MemoryTab(plan, inputs, outputs, _opened(backend, settings), linked)
 
 
-def _show(backend: Any) -> Callable[..., list[Any]]:
-    def show(model: str, config: str, measured: Any, by: str, *form: Any) -> list[Any]:
-        """The chosen model's geometry, and its plan."""
-        if model == PASTED and not (isinstance(config, str) and config.strip()):
-            return [gr.skip() for _ in range(11)]
-        try:
-            geometry = memory_plans.architecture(backend, model, config)
-        except KvdemoError as error:
-            return [gr.skip(), gr.skip(), gr.skip(), memory_plans.problem(error), *(gr.skip() for _ in range(7))]
-        points = measured if model == LOADED else ()
-        view = memory_plans.plan_view(backend, geometry, MemoryForm(*form), by, points)
-        return [geometry, *memory_plans.chosen(geometry), *view.parts()]
-
-    return show
+def _wire_models(backend: Any, settings: Settings, parts: MemoryParts, inputs: list[Any], outputs: list[Any]) -> None:
+    """The model's fields: which are seen, and the two that are asked for by a button."""
+    model, _, layers, kv_heads, head_dim, _ = parts.choice
+    notice = parts.drawn[0]
+    boxes = [parts.config_box, parts.hub_box, parts.hand_box, parts.use_hand]
+    model.change(fields_of_model, [model, inputs[1]], [*boxes, notice], **LIGHT)
+    asked = [parts.config, parts.hand_box, parts.use_hand, layers, kv_heads, head_dim, *outputs]
+    read = _read(backend)
+    parts.read.click(read, [parts.config, *inputs], asked, **SLOW)
+    parts.ask.click(read, [parts.config, *inputs], asked, **SLOW)
+    parts.upload.upload(_upload(backend, settings.limits.upload_bytes), [parts.upload, *inputs], asked, **SLOW)
+    parts.use_hand.click(lambda: BY_HAND, None, model, **LIGHT)
 
 
 def _plan(backend: Any) -> Callable[..., list[Any]]:
-    def plan(geometry: Architecture | None, measured: Any, by: str, *form: Any) -> list[Any]:
-        points = measured if measured and geometry == backend.architecture() else ()
-        return memory_plans.plan_view(backend, geometry, MemoryForm(*form), by, points).parts()
+    def plan(chosen: Chosen | None, shown: Any, measured: Any, *values: Any) -> list[Any]:
+        """The plan for the form as it is now; the model's geometry is found when another one was chosen."""
+        choice, beside, form = _split(values, measured)
+        if choice.asks and (chosen is None or chosen[0] != key_of(choice)):
+            return _skipped()
+        if choice.model == BY_HAND and not choice.complete:
+            return _skipped(notice=hint("Type the number of layers, of KV heads, and head_dim.", shown))
+        try:
+            return _answer(backend, chosen, choice, beside, form, shown)
+        except KvdemoError as error:
+            return _skipped(notice=problem(error, shown))
 
     return plan
 
 
-def _wants_config(model: str) -> list[Any]:
-    return [gr.update(visible=model == PASTED), gr.update(visible=model == PASTED)]
+def _read(backend: Any) -> Callable[..., Iterator[list[Any]]]:
+    def read(config: Any, chosen: Any, shown: Any, measured: Any, *values: Any) -> Iterator[list[Any]]:
+        """The geometry of a config.json, or of the hub's: the model's own code is asked, which takes a moment."""
+        choice, beside, form = _split(values, measured)
+        words = "Asking the hub for its config.json." if choice.model == HUB else "Reading the config."
+        yield [*_untouched(), *_skipped(notice=hint(f"{words} The model's own code is asked: a moment.", shown))]
+        try:
+            found = (key_of(choice), choice.architecture(backend, config))
+            answer = _answer(backend, found, choice, beside, form, shown, new=True)
+        except KvdemoError as error:
+            typed = _to_type(backend, config) if choice.model == CONFIG and can_be_typed(error) else _untouched()[1:]
+            yield [gr.skip(), *typed, *_skipped(notice=problem(error, shown))]
+            return
+        yield [gr.skip(), gr.update(visible=False), gr.update(visible=False), *_untouched()[3:], *answer]
+
+    return read
 
 
-def _from_slider(power: float) -> int:
+def _upload(backend: Any, limit_bytes: int) -> Callable[..., Iterator[list[Any]]]:
+    read = _read(backend)
+
+    def upload(path: Any, chosen: Any, shown: Any, *values: Any) -> Iterator[list[Any]]:
+        """The text of an uploaded file goes where a pasted one would be; the file is deleted."""
+        try:
+            config = uploaded(path, limit_bytes)
+        except KvdemoError as error:
+            yield [*_untouched(), *_skipped(notice=problem(error, shown))]
+            return
+        for first, *rest in read(config, chosen, shown, *values):
+            yield [config if first == gr.skip() else first, *rest]
+
+    return upload
+
+
+def _answer(
+    backend: Any,
+    chosen: Chosen | None,
+    choice: ModelChoice,
+    beside: Beside,
+    form: MemoryForm,
+    shown: Any,
+    *,
+    new: bool = False,
+) -> list[Any]:
+    """The outputs of a plan, those of the model only where it is a new one."""
+    if chosen is None or chosen[0] != key_of(choice):
+        chosen, new = (key_of(choice), choice.architecture(backend)), True
+    geometry = chosen[1]
+    view = plan_view(backend, geometry, form, beside, shown)
+    good = view.notice == ""
+    link = link_line(choice, form, beside) if good else gr.skip()
+    about = [chosen, model_line(geometry), limit_mark(geometry)] if new else [gr.skip(), gr.skip(), gr.skip()]
+    return [*about, link, *view.parts()]
+
+
+def _split(values: tuple[Any, ...], measured: Any) -> tuple[ModelChoice, Beside, MemoryForm]:
+    choice = ModelChoice(*values[:CHOICE])
+    by, names = values[CHOICE : CHOICE + BESIDE]
+    points = tuple(measured or ()) if choice.model == LOADED else ()
+    return choice, Beside(by, names or (), points), MemoryForm(*values[CHOICE + BESIDE :])
+
+
+def key_of(choice: ModelChoice) -> tuple[Any, ...]:
+    """What a geometry was found for: of a config.json or a hub id that a button has read it, else the choice itself."""
+    if choice.model == BY_HAND:
+        return (BY_HAND, choice.layers, choice.kv_heads, choice.head_dim, choice.parameters)
+    return (choice.model,)
+
+
+def fields_of_model(model: Any, shown: Any) -> list[Any]:
+    """Which fields a choice of the model needs, and what to do with them."""
+    seen = [gr.update(visible=model == kind) for kind in (CONFIG, HUB, BY_HAND)]
+    words = {
+        CONFIG: "Paste the config.json of a model and press Read it, or upload the file.",
+        HUB: "Type a hub id and press Fetch its config.json. Nothing else is fetched.",
+    }.get(model if isinstance(model, str) else "")
+    return [*seen, gr.update(visible=False), hint(words, shown) if words else gr.skip()]
+
+
+def from_slider(power: float) -> int:
     """A length with three figures, as people say them; powers of two stay exact."""
     exact = round(2**power)
     if abs(power - round(power)) < 1e-9 or exact < 1000:
@@ -176,18 +182,67 @@ def _from_slider(power: float) -> int:
     return round(exact, -digits)
 
 
-def _to_slider(seq_len: float | None) -> Any:
-    if not seq_len or seq_len < 1:
-        return gr.skip()
-    return min(LONGEST_LOG2, max(SHORTEST_LOG2, round(math.log2(seq_len), 2)))
+def to_slider(seq_len: Any) -> Any:
+    place = slider_place(seq_len)
+    return gr.skip() if place is None else place
+
+
+def _to_type(backend: Any, config: Any) -> list[Any]:
+    """The fields for typing by hand, filled with what the refused config says about itself."""
+    said = backend.fields_of_config(config) if isinstance(config, str) else {}
+    heads = said.get("kv_heads")
+    return [
+        gr.update(visible=True),
+        gr.update(visible=True),
+        said.get("layers"),
+        "" if heads is None else str(heads),
+        said.get("head_dim"),
+    ]
+
+
+def _untouched() -> list[Any]:
+    """The config's text and the five parts for typing by hand, as they are."""
+    return [gr.skip() for _ in range(6)]
+
+
+def _skipped(notice: Any = None) -> list[Any]:
+    """Every output of a plan as it is, but for the notice."""
+    return [*(gr.skip() for _ in range(5)), gr.skip() if notice is None else notice, *(gr.skip() for _ in range(7))]
 
 
 def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
-    def measure(request: gr.Request) -> Iterator[list[Any]]:
-        running = [gr.update(visible=False), gr.update(visible=True)]
-        for drawn, points in memory_plans.measure(backend, owner_of(request, PLACE)):
-            done = points is not None or "kv-notice" in drawn
-            shown = [gr.update(visible=True), gr.update(visible=False)] if done else running
-            yield [drawn, points if points is not None else gr.skip(), *shown]
+    def measure_caches(seq_len: Any, request: gr.Request) -> Iterator[list[Any]]:
+        for now in measure(backend, owner_of(request, PLACE), seq_len):
+            card, points = (gr.skip() if part is None else part for part in (now.card, now.points))
+            yield [now.line, card, points, *_buttons(running=not now.done)]
 
-    return measure
+    measure_caches.__name__ = "measure"
+    return measure_caches
+
+
+def _buttons(*, running: bool) -> list[Any]:
+    return [gr.update(visible=not running), gr.update(visible=running)]
+
+
+def _opened(backend: Any, settings: Settings) -> Callable[[Mapping[str, Any]], list[Any]]:
+    known = backend.catalogue()
+
+    def opened(query: Mapping[str, Any]) -> list[Any]:
+        """The form that the address asks for, and what in it could not be read."""
+        asked = asked_by(query, known, hub=settings.mode == "local")
+        words = " ".join(asked.problems)
+        notice = (
+            f'<div class="kv-notice" role="alert">The link could not be read as a whole. {text(words)}</div>'
+            if words
+            else ""
+        )
+        choice, form = asked.choice, asked.form
+        return [
+            notice,
+            to_slider(form.seq_len),
+            *(choice.model, choice.hub_id, choice.layers, choice.kv_heads, choice.head_dim, choice.parameters),
+            *(asked.beside.by, list(asked.beside.models)),
+            *(getattr(form, name) for name in MemoryForm.names()),
+        ]
+
+    return opened

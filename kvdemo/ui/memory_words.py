@@ -1,18 +1,34 @@
-"""A memory plan in words: the headline, the arithmetic, the three figures and what fits. Pure: a plan in, fragments out."""
+"""A memory plan in words: the headline, what was counted, what is said about a model, where its limit lies. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import replace
 
-from kvdemo.facts.plans import CACHE_DTYPES, Architecture, LayerPlan, MemoryPlan
+from kvdemo.facts.plans import Architecture, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count, format_parameters, format_ratio
-from kvdemo.ui.markup import bold_parts, table, text
+from kvdemo.ui.markup import bold_parts, text
+from kvdemo.ui.memory_form import LONGEST_LOG2, SHORTEST_LOG2
 
-__all__ = ["arithmetic_card", "figures_card", "fits_card", "headline", "headline_card", "model_line"]
+__all__ = [
+    "asked_words",
+    "budget_words",
+    "figure_of",
+    "free_words",
+    "headline",
+    "headline_card",
+    "limit_mark",
+    "model_line",
+    "requests_words",
+    "short_bytes",
+]
 
-COUNTED = "Counted: weights and cache. Not counted: activations, runtime."
-MOST_COLUMNS = 5
+GIB = 2**30
+TAKES = {
+    "dynamic": "the cache takes",
+    "static": "a static cache reserves",
+    "uniform": "one page size for all layers takes",
+}
 METHODS = {
     "traced": "Read from the model's own code.",
     "estimated": "Estimated from the config's fields, not traced.",
@@ -20,51 +36,73 @@ METHODS = {
 }
 
 
-def headline(plan: MemoryPlan) -> str:
+def headline(plan: MemoryPlan, keeping: str = "dynamic") -> str:
     """One sentence for a person who decides; **...** marks what is strong. A number stays with its unit."""
-    return re.sub(r"(\d) (%|[KMGT]iB)", "\\1\N{NO-BREAK SPACE}\\2", _headline(plan))
+    return re.sub(r"(\d) (%|[KMGT]iB|B\b)", "\\1\N{NO-BREAK SPACE}\\2", _headline(plan, keeping))
 
 
-def _headline(plan: MemoryPlan) -> str:
-    request = plan.request
-    start = f"{plan.architecture.name}, {_requests(plan)} of {format_count(request.seq_len)} tokens"
-    size = format_bytes(plan.held_bytes)
+def _headline(plan: MemoryPlan, keeping: str) -> str:
+    start = asked_words(plan)
+    cache = figure_of(plan, keeping)
+    takes = f"{start}: {TAKES[keeping]} **{short_bytes(cache)}{_beside_weights(plan, cache)}**."
     if plan.capacity is None:
-        return f"{start}: the cache takes **{size}{_beside_weights(plan)}**."
-    budget = f"{request.budget_gib:g}"
-    weights = plan.weight_bytes or 0
+        return takes
+    budget, weights = plan.capacity.budget_bytes, plan.weight_bytes or 0
     total = plan.reserved_bytes + weights
-    free = f"{request.keep_free:.0%}".replace("%", " %")
-    most = plan.capacity.most_at_once
-    room = f"With {free} kept free, {format_count(most)} such {'request fits' if most == 1 else 'requests fit'}."
-    if weights > plan.capacity.budget_bytes:
-        return f"{start}: **the weights alone need {format_bytes(weights)}; you have {budget} GiB: it does not fit**."
-    if total > plan.capacity.budget_bytes:
-        need = f"{start} need **{format_bytes(total)}" + (" with the weights" if weights else "")
-        return f"{need}; you have {budget} GiB: it does not fit**. {room}"
-    together = f"With {format_bytes(weights)} of weights that is " if weights else "That is "
+    has = f"you have {budget_words(plan)}"
+    if weights > budget:
+        alone = _apart(weights, budget)
+        return f"{start}: **the weights alone need {alone}; {has}: it does not fit**."
+    if total > budget:
+        need = "needs" if plan.request.batch_size == 1 else "need"
+        return f"{start} {need} **{_apart(total, budget)}; {has}: it does not fit**. {_room(plan, after=True)}"
+    used = short_bytes(total) if total < GIB else _apart(total, budget).removesuffix(" GiB")
+    verdict = f"{used} of {budget_words(plan)} GiB: it fits"
     if not plan.capacity.fits:
-        verdict = f"**{format_bytes(total)} of {budget} GiB: it fits only if nothing is kept free**"
-    else:
-        verdict = f"**{format_bytes(total)} of {budget} GiB: it fits**"
-    return f"{start}: the cache takes **{size}{_beside_weights(plan)}**. {together}{verdict}. {room}"
+        verdict += " only if nothing is kept free"
+    together = (
+        f"With {short_bytes(weights)} of weights that is"
+        if weights
+        else "Without the weights, which are not known, that is"
+    )
+    return f"{takes} {together} **{verdict}**. {_room(plan)}"
 
 
-def headline_card(plan: MemoryPlan) -> str:
-    """The headline, and what a reader has to know beside it."""
-    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in plan.notes)
+def headline_card(plan: MemoryPlan, keeping: str = "dynamic") -> str:
+    """The headline, what it counts, and what a reader has to know beside it."""
+    request = plan.request
     crossing = plan.crossover_tokens
     passes = (
-        f"The cache passes the weights at {format_count(crossing)} tokens per request."
+        f"The cache passes the weights at {format_count(crossing)} tokens per request. "
         if crossing is not None
-        else "The cache never passes the weights."
+        else "The cache never passes the weights. "
         if plan.weight_bytes
         else ""
     )
+    weights = f", weights in {request.weights_dtype or plan.architecture.dtype}" if plan.weight_bytes else ""
+    counted = "weights and cache" if plan.weight_bytes else "the cache"
+    stored = f"Predicted, not measured: cache in {request.cache_dtype}{weights}."
+    scope = f"{stored} Counted: {counted}. Not counted: activations, runtime."
+    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in plan.notes)
     return (
-        f'<div class="kv-card kv-headline"><p class="kv-headline-text">{bold_parts(headline(plan))}</p>'
-        f'<p class="kv-small">{text(f"{passes} {COUNTED}".strip())}</p>{notes}</div>'
+        f'<div class="kv-card kv-headline"><p class="kv-headline-text">{bold_parts(headline(plan, keeping))}</p>'
+        f'<p class="kv-small">{text(passes + scope)}</p>{notes}</div>'
     )
+
+
+def asked_words(plan: MemoryPlan) -> str:
+    """ "Llama-3.1-8B, 8 requests of 32,768 tokens": which plan this is."""
+    return f"{plan.architecture.name}, {requests_words(plan)} of {format_count(plan.request.seq_len)} tokens"
+
+
+def requests_words(plan: MemoryPlan) -> str:
+    batch = plan.request.batch_size
+    return "1 request" if batch == 1 else f"{format_count(batch)} requests"
+
+
+def figure_of(plan: MemoryPlan, keeping: str) -> int:
+    """Which of the three figures a way of keeping the cache is about, bytes."""
+    return {"dynamic": plan.held_bytes, "static": plan.reserved_bytes, "uniform": plan.uniform_bytes}[keeping]
 
 
 def model_line(architecture: Architecture) -> str:
@@ -75,132 +113,71 @@ def model_line(architecture: Architecture) -> str:
     if len(heads) == 1:
         parts.append(f"{heads[0][0]} KV {'head' if heads[0][0] == 1 else 'heads'} of {heads[0][1]}")
     if architecture.num_parameters:
-        parts.append(f"{format_parameters(architecture.num_parameters)} parameters")
+        count = format_parameters(architecture.num_parameters).replace(" ", "\N{NO-BREAK SPACE}")
+        parts.append(f"{count} parameters")
     parts.append(architecture.dtype)
     method = METHODS.get(architecture.method, "")
     return f'<div class="kv-small">{text(" · ".join(parts))}. {text(method)}</div>'
 
 
-def arithmetic_card(plan: MemoryPlan) -> str:
-    """The multiplication with the numbers in it; every product is checked against the plan before it is shown."""
-    lines = _uniform_lines(plan) or _grouped_lines(plan)
-    body = "".join(f"<p>{line}</p>" for line in lines)
-    return f'<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{body}</div>'
-
-
-def figures_card(plan: MemoryPlan) -> str:
-    """Held, reserved and uniform, where they differ, and why."""
-    figures = (
-        ("held", plan.held_bytes, "what a growing cache holds"),
-        ("reserved", plan.reserved_bytes, "what a cache of fixed size allocates for this length"),
-        ("uniform", plan.uniform_bytes, "every attention layer at full length: one page size for all layers"),
-    )
-    if len({size for _, size, _ in figures}) == 1:
-        body = (
-            f'<p class="kv-said">{format_bytes(plan.held_bytes)}, whether the cache grows, is reserved at once, or has one '
-            "page size for all layers: every layer keeps every token.</p>"
-        )
-    else:
-        body = "".join(
-            f'<p class="kv-said"><strong>{name}: {format_bytes(size)}</strong></p>'
-            f'<p class="kv-small">{format_count(size)} bytes, {words}.</p>'
-            for name, size, words in figures
-        )
-    state = (
-        f'<p class="kv-small">Of it {format_bytes(plan.fixed_state_bytes)} are states whose size does not depend on the '
-        "length.</p>"
-        if plan.fixed_state_bytes
-        else ""
-    )
-    each = (
-        f'<p class="kv-small">{format_count(plan.bytes_per_token)} bytes per token of one request at this length.</p>'
-    )
+def limit_mark(geometry: Architecture | None) -> str:
+    """Where on the slider the model's own limit lies."""
+    limit = geometry.context_limit if geometry else None
+    if not limit:
+        words = "This model names no limit of its own." if geometry else ""
+        return f'<div class="kv-limit"><p class="kv-small">{words}</p></div>'
+    share = (math.log2(limit) - SHORTEST_LOG2) / (LONGEST_LOG2 - SHORTEST_LOG2)
     return (
-        f'<div class="kv-card kv-three"><h2 class="kv-card-title">Held, reserved, uniform</h2>{body}{state}{each}</div>'
+        f'<div class="kv-limit"><span class="kv-limit-mark" style="left:{100 * min(max(share, 0), 1):.1f}%"></span>'
+        f'<p class="kv-small">The model\'s own limit: {format_count(limit)} tokens</p></div>'
     )
 
 
-def fits_card(plan: MemoryPlan) -> str:
-    """The longest request for 1, 2, 4 ... at once, and how many at once for the asked length."""
-    if plan.capacity is None:
-        return (
-            '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
-            '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
-        )
-    free = f"{plan.request.keep_free:.0%}".replace("%", " %")
-    title = f"What fits in {plan.request.budget_gib:g} GiB with {free} kept free?"
-    rows = _columns(plan)
-    longest = [f"{format_count(length)}{'*' if capped else ''}" if length else "none" for _, length, capped in rows]
-    body = table(
-        ["At once", *(format_count(batch) for batch, _, _ in rows)],
-        [["Longest, tokens", *longest]],
-        caption=title,
-    )
-    limit = "* the model's limit; memory would allow more" if any(capped for *_, capped in rows) else ""
-    most = plan.capacity.most_at_once
-    asked = f"At {format_count(plan.request.seq_len)} tokens each: {format_count(most)} at once."
-    return (
-        f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>{body}'
-        f'<p class="kv-small">{text(limit)}</p><p class="kv-said">{text(asked)}</p></div>'
-    )
+def short_bytes(num_bytes: int) -> str:
+    """A size as a headline says it: "32 GiB", "5.4 MiB"; whole numbers from 10 on."""
+    size, unit = format_bytes(num_bytes).split(" ")
+    exact = float(size.replace(",", ""))
+    if exact >= 9.95:
+        return f"{exact:,.0f} {unit}"
+    return f"{exact:.1f} {unit}".replace(".0 ", " ")
 
 
-def _columns(plan: MemoryPlan) -> list[tuple[int, int, bool]]:
-    """At most MOST_COLUMNS numbers of requests at once: where memory begins to decide, the asked number among them."""
-    rows = list(plan.capacity.longest_by_batch) if plan.capacity else []
-    asked = [row for row in rows if row[0] == plan.request.batch_size]
-    others = [row for row in rows if row[0] != plan.request.batch_size]
-    at_limit = sum(capped for *_, capped in others)
-    start = min(max(0, at_limit - 1), max(0, len(others) - MOST_COLUMNS + len(asked)))
-    return sorted([*asked, *others[start : start + MOST_COLUMNS - len(asked)]])
+def _apart(num_bytes: int, budget: int) -> str:
+    """GiB with as many digits as it takes to be on the right side of the budget."""
+    size, limit = num_bytes / GIB, budget / GIB
+    for digits in (0, 1, 2, 3) if size >= 9.95 else (1, 2, 3):
+        shown = round(size, digits)
+        if (shown > limit) == (num_bytes > budget) and shown > 0:
+            return f"{shown:,.{digits}f} GiB"
+    return f"{size:,.6f} GiB"
 
 
-def _requests(plan: MemoryPlan) -> str:
-    batch = plan.request.batch_size
-    return "1 request" if batch == 1 else f"{format_count(batch)} requests"
-
-
-def _beside_weights(plan: MemoryPlan) -> str:
+def _beside_weights(plan: MemoryPlan, cache: int) -> str:
     if not plan.weight_bytes:
         return ""
-    ratio = plan.held_bytes / plan.weight_bytes
+    ratio = cache / plan.weight_bytes
     if ratio < 0.95:
         return f", {100 * ratio:.2g} % of the weights"
     return f", {format_ratio(ratio)} times the weights"
 
 
-def _uniform_lines(plan: MemoryPlan) -> list[str]:
-    """The short form, where all layers are alike and keep every token; nothing where the product is not the plan's."""
-    layers, request = plan.architecture.layers, plan.request
-    first = layers[0]
-    alike = all(replace(layer, index=0) == replace(first, index=0) for layer in layers)
-    if not alike or first.kind != "full" or first.key_dim != first.value_dim or first.kv_heads != first.value_heads:
-        return []
-    each = CACHE_DTYPES[request.cache_dtype]
-    per_token = len(layers) * 2 * first.kv_heads * first.key_dim * each
-    total = per_token * request.seq_len * request.batch_size
-    if total != plan.held_bytes:
-        return []
-    return [
-        f"{len(layers)} layers × 2 (K, V) × {first.kv_heads} heads × {first.key_dim} × {each} bytes",
-        f"= {format_count(per_token)} bytes per token",
-        f"× {format_count(request.seq_len)} tokens × {_requests(plan)} =",
-        f"<strong>{format_count(total)} bytes = {format_bytes(total)}</strong>",
-    ]
+def _room(plan: MemoryPlan, *, after: bool = False) -> str:
+    """How many such requests fit; `after`: a sentence that begins with the number."""
+    most = plan.capacity.most_at_once if plan.capacity is not None else 0
+    free = f"ith {free_words(plan)} kept free"
+    which = "such request fits" if most <= 1 else "such requests fit"
+    count = format_count(most) if most else "not one"
+    if after:
+        return f"{count[0].upper()}{count[1:]} {which} w{free}."
+    return f"W{free}, {count} {which}."
 
 
-def _grouped_lines(plan: MemoryPlan) -> list[str]:
-    """One line per group of equal layers, then the sum."""
-    from kvdemo.reports.layer_charts import arithmetic, kind_words
+def free_words(plan: MemoryPlan) -> str:
+    """The share that is kept free: "10 %"."""
+    return f"{100 * plan.request.keep_free:g} %"
 
-    groups: dict[tuple[object, int], list[LayerPlan]] = {}
-    for layer in plan.layers:
-        groups.setdefault((replace(layer.footprint, index=0, shares=None), layer.held_bytes), []).append(layer)
-    lines = []
-    for layers in groups.values():
-        count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}, {kind_words(layers[0].footprint)}"
-        product, _, size = arithmetic(plan, layers[0]).partition("<br>")
-        lines.append(f"<strong>{text(count)}</strong>: {text(product)} {text(size)} each")
-    total = plan.held_bytes
-    lines.append(f"Together <strong>{format_count(total)} bytes = {format_bytes(total)}</strong>")
-    return lines
+
+def budget_words(plan: MemoryPlan) -> str:
+    """The budget in GiB, without its unit: "80", "1,500", "0.5"."""
+    budget = plan.request.budget_gib or 0
+    return f"{budget:,.0f}" if budget == int(budget) else f"{budget:,.6g}"

@@ -8,7 +8,6 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.facts.model import Loading
-from kvdemo.facts.plans import MAX_BATCH, MAX_LENGTH
 from kvdemo.settings import Settings
 from kvdemo.ui import api, chat_tab, compare_tab, memory_tab
 from kvdemo.ui.api import add_api
@@ -48,15 +47,14 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
         told = gr.on([demo.load, timer.tick], _status(backend), None, parts, **LIGHT)
         told.then(compare.ready, compare.inputs, compare.outputs, **LIGHT)
         told.then(compare.in_force, None, compare.force, **LIGHT)
-        asked_for = [tabs, memory.model, memory.seq_len, memory.batch]
-        arrived = demo.load(_opened(backend), None, asked_for, **LIGHT)
+        arrived = demo.load(_opened(memory), None, [tabs, *memory.linked], **LIGHT)
         # Drawing libraries take seconds to import: only for those who look.
         seen = gr.State(False)
         compare_place.select(compare.seen, compare.seen_inputs, compare.views, **LIGHT)
         arrived.then(compare.arrived, compare.seen_inputs, compare.views, **LIGHT)
         memory_place.select(_seen(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         arrived.then(_seen_on_arrival(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
-        timer.tick(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
+        told.then(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
         add_api(backend)
         demo.unload(_closed(backend))
     return demo
@@ -74,27 +72,13 @@ def _status(backend: Any) -> Callable[[], list[Any]]:
     return status
 
 
-def _opened(backend: Any) -> Callable[..., list[Any]]:
-    models = set(backend.catalogue())
-
+def _opened(memory: MemoryTab) -> Callable[..., list[Any]]:
     def opened(request: gr.Request) -> list[Any]:
-        """What the address asks for, as far as there is such a thing: the tab, and Memory's model and sizes."""
-        asked = request.query_params
-        tab, model = asked.get("tab") or ("compare" if asked.get("result") else ""), asked.get("model", "")
-        return [
-            gr.update(selected=tab) if tab in TABS else gr.skip(),
-            model if model in models else gr.skip(),
-            _number(asked.get("seq_len", ""), MAX_LENGTH),
-            _number(asked.get("batch", ""), MAX_BATCH),
-        ]
+        """What the address asks for, as far as there is such a thing: the tab, and Memory's form."""
+        tab = request.query_params.get("tab", "")
+        return [gr.update(selected=tab) if tab in TABS else gr.skip(), *memory.opened(request.query_params)]
 
     return opened
-
-
-def _number(asked: str, most: int) -> Any:
-    """A whole number from an address, if it is one from 1 to `most`."""
-    good = asked.isascii() and asked.isdigit() and len(asked) < 12 and 1 <= int(asked) <= most
-    return int(asked) if good else gr.skip()
 
 
 def _seen(memory: MemoryTab) -> Callable[..., list[Any]]:

@@ -125,7 +125,7 @@ def test_light_parts_answer_while_a_run_is_going(page: Served, visitor: Visitor,
         assert (event, plan[0]["request"]["seq_len"]) == ("complete", 1024)
         assert "15 tokens" in other.light("count", compare_prompt="The red cat was")["compare-count"]
         assert "tiny" in other.light("status")["kv-header"]
-        planned = other.light("seen", memory_length=2048)
+        planned = other.light("seen@tab-memory", memory_length=2048)
         assert "2,048" in planned["memory-headline"]
         # All of this while the run stood where it stood.
         assert page.puppet.forwards == before

@@ -151,9 +151,12 @@ def test_differences_are_told_by_layer_and_only_where_there_are_some() -> None:
     same = MeasuredLayer(0, "full", 100, 100, 100)
     view = MeasuredLayer(1, "sliding", 50, 200, 50, "a view keeps the prompt's storage")
     point = MeasuredPoint("dynamic", 10, (same, view))
-    assert list(measured_frame([point])["Difference, bytes"]) == ["0"]
+    frame = measured_frame([point], {"dynamic": "Dynamic cache"})
+    assert list(frame["Layers"]) == ["1 full", "1 sliding"]
+    assert list(frame["Difference, bytes"]) == ["0", "0"]
+    assert set(frame["Strategy"]) == {"Dynamic cache"}
     frame = differences_frame([point])
-    assert list(frame["Layer"]) == ["1 (sliding)"]
+    assert list(frame["Layers"]) == ["1 sliding"]
     assert list(frame["Cause"]) == ["a view keeps the prompt's storage"]
     assert differences_frame([MeasuredPoint("dynamic", 10, (same,))]).empty
 

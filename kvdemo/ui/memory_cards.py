@@ -1,0 +1,179 @@
+"""The cards under the charts of Memory: the arithmetic, the three figures, what fits. Pure: a plan in, fragments out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
+from kvdemo.facts.units import format_bytes, format_count
+from kvdemo.ui.markup import table, text
+from kvdemo.ui.memory_words import budget_words, free_words, requests_words
+
+__all__ = ["arithmetic_card", "figures_card", "fits_card"]
+
+MOST_COLUMNS = 5
+
+
+def arithmetic_card(plan: MemoryPlan) -> str:
+    """The multiplication with the numbers in it; every product is checked against the plan before it is shown."""
+    lines = _uniform_lines(plan) or _grouped_lines(plan)
+    body = "".join(f"<p>{line}</p>" for line in lines)
+    return f'<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{body}</div>'
+
+
+def figures_card(plan: MemoryPlan) -> str:
+    """Held, reserved and uniform, where they differ, and why; then the sums that people ask for."""
+    figures = (
+        ("held", plan.held_bytes, _held_because(plan)),
+        ("reserved", plan.reserved_bytes, _reserved_because(plan)),
+        ("uniform", plan.uniform_bytes, "an engine with one page size keeps every token in every attention layer"),
+    )
+    differ = len({size for _, size, _ in figures}) > 1
+    if differ:
+        longest = max(size for _, size, _ in figures)
+        body = "".join(
+            f'<div class="kv-three-figure"><p class="kv-said"><strong>{name}</strong> {format_bytes(size)}</p>'
+            f'<div class="kv-thin-bar"><span style="width:{100 * size / longest:.1f}%"></span></div>'
+            f'<p class="kv-small">{format_count(size)} bytes: {text(words)}.</p></div>'
+            for name, size, words in figures
+        )
+    else:
+        same = "The cache does not grow." if not plan.bytes_per_token else "Every layer keeps every token."
+        body = (
+            f'<p class="kv-said"><strong>{format_bytes(plan.held_bytes)}</strong>, whether the cache grows with every token, '
+            f"is reserved at once, or has one page size for all layers. {same}</p>"
+        )
+    return (
+        f'<div class="kv-card kv-three"><h2 class="kv-card-title">Held, reserved, uniform</h2>{body}{_sums(plan)}</div>'
+    )
+
+
+def _held_because(plan: MemoryPlan) -> str:
+    windows = _windows(plan)
+    if not windows:
+        return "what a growing cache holds"
+    return f"a growing cache; a layer with a window keeps one token less than it between steps ({windows})"
+
+
+def _reserved_because(plan: MemoryPlan) -> str:
+    if not plan.architecture.static:
+        return "transformers has no cache of fixed size for this model: what a growing one holds"
+    return (
+        f"a cache of fixed size; a layer with a window reserves all of it ({_windows(plan)})"
+        if _windows(plan)
+        else ("a cache of fixed size for this length")
+    )
+
+
+def _windows(plan: MemoryPlan) -> str:
+    """The windows that this length reaches: "1,024", "512 and 1,024"."""
+    found = {layer.window for layer in plan.architecture.layers if layer.window}
+    reached = sorted(window for window in found if window <= plan.request.seq_len)
+    return " and ".join(format_count(window) for window in reached)
+
+
+def _sums(plan: MemoryPlan) -> str:
+    """What one token, one request and the weights take."""
+    batch = plan.request.batch_size
+    rows = [("One more token of one request", f"{format_count(plan.bytes_per_token)} bytes")]
+    if plan.fixed_state_bytes:
+        rows.append(("States, whatever the length", format_bytes(plan.fixed_state_bytes)))
+    if batch > 1:
+        rows.append(("One request", format_bytes(plan.held_bytes / batch)))
+    rows.append((f"Cache of {requests_words(plan)}", format_bytes(plan.held_bytes)))
+    if plan.weight_bytes:
+        rows.append(("Weights", format_bytes(plan.weight_bytes)))
+        rows.append(("Together", format_bytes(plan.held_bytes + plan.weight_bytes)))
+    body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    return f'<table class="kv-table kv-sums"><tbody>{body}</tbody></table>'
+
+
+def fits_card(plan: MemoryPlan) -> str:
+    """The longest request for 1, 2, 4 ... at once, and how many at once for the asked length."""
+    if plan.capacity is None:
+        return (
+            '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
+            '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
+        )
+    title = f"What fits in {budget_words(plan)} GiB with {free_words(plan)} kept free?"
+    if plan.capacity.usable_bytes <= 0:
+        weights = format_bytes(plan.weight_bytes)
+        words = (
+            f"Nothing: the weights take {weights}, and less than that is left when {free_words(plan)} are kept free."
+        )
+        return (
+            f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>'
+            f'<p class="kv-said">{text(words)}</p></div>'
+        )
+    rows = _columns(plan)
+    longest = [_length(length, capped) for _, length, capped in rows]
+    body = table(
+        ["At once", *(format_count(batch) for batch, _, _ in rows)],
+        [["Longest request, tokens", *longest]],
+        caption=title,
+    )
+    starred = any(capped for *_, capped in rows)
+    limit = '<p class="kv-small">* the model&#39;s limit; memory would allow more</p>' if starred else ""
+    most = plan.capacity.most_at_once
+    words = (
+        f"At {format_count(plan.request.seq_len)} tokens each, {format_count(most)} at once."
+        if most
+        else f"Not one request of {format_count(plan.request.seq_len)} tokens."
+    )
+    return (
+        f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>{body}'
+        f'{limit}<p class="kv-said">{text(words)}</p></div>'
+    )
+
+
+def _length(length: int, capped: bool) -> str:
+    if not length:
+        return "none"
+    return "any" if length >= MAX_LENGTH else f"{format_count(length)}{'*' if capped else ''}"
+
+
+def _columns(plan: MemoryPlan) -> list[tuple[int, int, bool]]:
+    """At most MOST_COLUMNS numbers of requests at once: where memory begins to decide, the asked number among them."""
+    rows = list(plan.capacity.longest_by_batch) if plan.capacity else []
+    asked = [row for row in rows if row[0] == plan.request.batch_size]
+    others = [row for row in rows if row[0] != plan.request.batch_size]
+    at_limit = sum(capped for *_, capped in others)
+    start = min(max(0, at_limit - 1), max(0, len(others) - MOST_COLUMNS + len(asked)))
+    return sorted([*asked, *others[start : start + MOST_COLUMNS - len(asked)]])
+
+
+def _uniform_lines(plan: MemoryPlan) -> list[str]:
+    """The short form, where all layers are alike and keep every token; nothing where the product is not the plan's."""
+    layers, request = plan.architecture.layers, plan.request
+    first = layers[0]
+    alike = all(replace(layer, index=0) == replace(first, index=0) for layer in layers)
+    if not alike or first.kind != "full" or first.key_dim != first.value_dim or first.kv_heads != first.value_heads:
+        return []
+    each = CACHE_DTYPES[request.cache_dtype]
+    per_token = len(layers) * 2 * first.kv_heads * first.key_dim * each
+    total = per_token * request.seq_len * request.batch_size
+    if total != plan.held_bytes:
+        return []
+    return [
+        f"{len(layers)} layers × 2 (K, V) × {first.kv_heads} heads × {first.key_dim} × {each} bytes",
+        f"= {format_count(per_token)} bytes per token",
+        f"× {format_count(request.seq_len)} tokens × {requests_words(plan)} =",
+        f"<strong>{format_count(total)} bytes = {format_bytes(total)}</strong>",
+    ]
+
+
+def _grouped_lines(plan: MemoryPlan) -> list[str]:
+    """One line per group of equal layers, then the sum."""
+    from kvdemo.reports.layer_charts import arithmetic, kind_words
+
+    groups: dict[tuple[object, int], list[LayerPlan]] = {}
+    for layer in plan.layers:
+        groups.setdefault((replace(layer.footprint, index=0, shares=None), layer.held_bytes), []).append(layer)
+    lines = []
+    for layers in groups.values():
+        count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}, {kind_words(layers[0].footprint)}"
+        product, _, size = arithmetic(plan, layers[0]).partition("<br>")
+        lines.append(f"<strong>{text(count)}</strong>: {text(product)} {text(size)} each")
+    total = plan.held_bytes
+    lines.append(f"Together <strong>{format_count(total)} bytes = {format_bytes(total)}</strong>")
+    return lines
