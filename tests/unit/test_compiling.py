@@ -65,7 +65,9 @@ def test_a_compiled_arm_reserves_the_same_power_of_two_in_warm_up_and_rounds(tin
 @pytest.mark.slow
 def test_a_comparison_compiles_in_the_warm_up_only_and_leaves_no_process() -> None:
     import psutil
+    import torch
 
+    torch.compiler.reset()  # another test may have compiled the same code
     loaded = tiny_loaded()
     reason = strategy_of("static-compiled").reason(loaded.model)
     loaded.thread.close()
