@@ -75,7 +75,8 @@ def _status(backend: Any) -> Callable[[], list[Any]]:
 def _opened(memory: MemoryTab) -> Callable[..., list[Any]]:
     def opened(request: gr.Request) -> list[Any]:
         """What the address asks for, as far as there is such a thing: the tab, and Memory's form."""
-        tab = request.query_params.get("tab", "")
+        asked = request.query_params
+        tab = asked.get("tab") or ("compare" if asked.get("result") else "")
         return [gr.update(selected=tab) if tab in TABS else gr.skip(), *memory.opened(request.query_params)]
 
     return opened
