@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvdemo.cli import main
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import CACHE_DTYPES, Architecture, MemoryRequest
 from kvdemo.planner import architecture, plan
@@ -46,7 +47,27 @@ def test_a_config_that_others_got_wrong_has_the_right_bytes(case: dict[str, Any]
         assert scaled * bytes_each == case["expected"]["reserved_attention_bytes"] * other
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case["id"] in ("gptoss-20b-alternating", "gemma3-27b-nested")])
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_the_command_line_prints_the_same_bytes_or_refuses_in_one_line(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(case["config"]))
+    sizes = ["--seq-len", str(case["seq_len"]), "--batch-size", str(case["batch_size"])]
+    status = main(["memory", "--config", str(config), *sizes, "--cache-dtype", case["cache_dtype"], "--json", "-"])
+    out, err = capsys.readouterr()
+    if "refused" in case:
+        assert (status, out, len(err.splitlines())) == (2, "", 1)
+        return
+    assert status == 0
+    told = json.loads(out)
+    assert {key: told["cache"][key] for key in case["expected"]} == case["expected"]
+    assert told["method"] == "traced"
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case["id"] in ("gptoss-20b-alternating", "gemma3-27b-nested")]
+)
 def test_a_window_holds_all_below_it_and_one_token_less_than_it_above(case: dict[str, Any]) -> None:
     found = traced(case)
     window = next(layer.window for layer in found.layers if layer.window)
