@@ -15,7 +15,7 @@ from kvdemo.experiments.growth import growth
 from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
 from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.facts.decision import CacheDecision, InspectSpec
+from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
@@ -24,6 +24,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
 from kvdemo.planner import catalog, plan
+from tests.made_up import advice_of
 
 __all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
 
@@ -236,6 +237,9 @@ class FakeBackend:
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
+
+    def advice(self, strategy: str, *, num_tokens: int = 512, spec: InspectSpec | None = None) -> CacheAdvice:
+        return advice_of(strategy, self.inspect(InspectSpec()), new_tokens=num_tokens - 4)
 
     def recorded_results(self) -> tuple[str, ...]:
         return tuple(self.recordings)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kvdemo.caches.strategies import rows
+from kvdemo.caches.strategies import rows, strategy_of
+from kvdemo.experiments.cache_advice import advise
 from kvdemo.experiments.prefix_reuse import summarise_prefix
 from kvdemo.experiments.prompt_set import compare_set
 from kvdemo.experiments.summary import summarise
+from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
 from kvdemo.facts.questions import (
@@ -211,3 +215,18 @@ def plan_of(
     model = Architecture(name, "llama", kept, num_parameters, context_limit, dtype, "traced", attention_heads)
     asked = MemoryRequest(seq_len, batch_size, cache_dtype=dtype, **request)  # type: ignore[arg-type]
     return make_plan(model, asked)
+
+
+def advice_of(strategy: str, before: CacheDecision, *, new_tokens: int = 120) -> CacheAdvice:
+    """How to keep this strategy, for a call that sets only a length and a file that sets only the end token."""
+    chosen = strategy_of(strategy)
+    named = (
+        {"cache_implementation": chosen.cache.implementation} if chosen.cache and chosen.cache.implementation else {}
+    )
+    row = replace(
+        chosen.row(None),
+        code=chosen.cache.expression() if chosen.cache else "",
+        settings=json.dumps({"use_cache": chosen.cache is not None, **named}),
+    )
+    call = {"max_new_tokens": new_tokens, "do_sample": False}
+    return advise(row, before, call=call, generation_config={"eos_token_id": 2}, from_config={}, slots=new_tokens + 4)

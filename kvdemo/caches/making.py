@@ -48,8 +48,13 @@ class CacheMaker:
         return cache
 
     def code(self, config: PreTrainedConfig) -> str:
-        """The expression that makes it, with SLOTS for the number of slots."""
-        written = [f"{name}={_literal(value)}" for name, value in self._arguments(config).items()]
+        """The expression that makes it for this config, with SLOTS for the number of slots."""
+        return self.expression(_group_size(config, self.grouped) if self.grouped else None)
+
+    def expression(self, group_size: int | None = None) -> str:
+        """The same where only the size of its groups is known; None: transformers' own."""
+        group = {"q_group_size": group_size} if self.grouped and group_size is not None else {}
+        written = [f"{name}={_literal(value)}" for name, value in {**self.arguments, **group}.items()]
         return f"{self.class_name}({', '.join(['config=model.config', *self._sized(), *written])})"
 
     def settings(self, config: PreTrainedConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, FileChange
 from kvdemo.facts.model import StrategyRow
 
-__all__ = ["CACHE_KEYS", "advise"]
+__all__ = ["CACHE_KEYS", "COMPILE_LINES", "advise"]
 
 CACHE_KEYS = (
     "use_cache",

@@ -13,11 +13,10 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import FORMULAS
 from kvdemo.experiments.finding import Pieces
 from kvdemo.experiments.wording import TIMED, headline, plain, scope_line
-from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.results import ComparisonResult, Environment
 from kvdemo.facts.units import format_bytes, format_parameters
-from kvdemo.reports.calls import CacheChange
 from kvdemo.reports.compare_charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
 from kvdemo.reports.frames import arms_frame, runs_table
 from kvdemo.reports.reproduce import command_of, reproduce_script
@@ -47,7 +46,7 @@ class Table:
 
 
 def comparison_contents(
-    result: ComparisonResult, decision: CacheDecision | None, change: CacheChange | None
+    result: ComparisonResult, decision: CacheDecision | None, change: CacheAdvice | None
 ) -> dict[str, Any]:
     """What both forms of the report say."""
     try:

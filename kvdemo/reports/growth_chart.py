@@ -6,20 +6,34 @@ Sizes and crossings come from the planner by way of growth_lines.py; this file o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
 from kvdemo.facts.plans import MeasuredPoint, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
-from kvdemo.palette import MEANINGS, Meaning
-from kvdemo.reports.growth_lines import GROWS_WITH, GrowthLine, Level, crossings, levels_of, lines_of, longest
+from kvdemo.palette import MEANINGS, Meaning, of_strategy
+from kvdemo.reports.growth_lines import (
+    GROWS_WITH,
+    Crossing,
+    GrowthLine,
+    Level,
+    crossings,
+    levels_near,
+    levels_of,
+    lines_of,
+    longest,
+)
 from kvdemo.reports.lines import banner, banner_px, line_label, strong_line
 from kvdemo.reports.look import GREY, TEXT_PX, Spot, blank, clean, note
+from kvdemo.reports.placing import Label, Sheet, text_px
 
 __all__ = ["GROWS_WITH", "growth_chart"]
 
 PLOT_PX = 260
+
+Pixels = Callable[[float], float]
+"""Bytes -> pixels above the plot's lower edge."""
 
 
 def growth_chart(
@@ -42,13 +56,14 @@ def growth_chart(
         figure = blank(f"How does it grow with {axis.title}?", height=140, x={"visible": False}, y={"visible": False})
         note(figure, "This model does not keep keys<br>and values by head.", Spot(0, 1, (-40, 0), stand="top"))
         return figure
-    levels = levels_of(plan)
+    levels, far = levels_near(levels_of(plan, several=bool(others)), lines)
     xs = [x for line in lines for x, _ in line.points]
     left, right = math.log10(min(xs)), math.log10(max(max(xs), min(xs) + 1))
     found = crossings(plan, by, lines[0], levels, max(xs))
     # Measured caches were filled by one request.
     shown = [point for point in measured if by == "length" and plan.request.batch_size == 1 and point.held_bytes]
-    low, high = y_range(lines, levels, PLOT_PX, (2 * len(found) + bool(shown)) * TEXT_PX + 12)
+    corner = corner_words(found, far, bool(shown))
+    low, high = y_range(lines, levels, PLOT_PX, TEXT_PX * sum(len(words) for words, _ in corner) + 12)
     labels = [(line.meaning, line.label) for line in lines] if others else []
     top = 66 + banner_px([text for _, text in labels])
     figure = blank(
@@ -61,26 +76,35 @@ def growth_chart(
         y={"type": "log", "range": [low, high]} | y_ticks(low, high),
         y_title=axis.held_fixed(plan),
     )
-    draw_levels(figure, levels, lines[0], (left, right), PLOT_PX / (high - low))
+    sheet = Sheet(PLOT_PX, [])
+
+    def pixels(size: float) -> float:
+        return (math.log10(max(size, 1)) - low) / (high - low) * PLOT_PX
+
+    sheet.lines += [[(0, pixels(level.size)), (1, pixels(level.size))] for level in levels]
+    sheet.lines += [
+        [((math.log10(x) - left) / (right - left), pixels(size)) for x, size in line.points] for line in lines
+    ]
+    draw_corner(figure, sheet, corner)
+    draw_levels(figure, levels, (left, right), sheet, pixels)
     for line in lines:
         line_xs, line_ys = zip(*line.points, strict=True)
         hover = f"{line.label}: %{{customdata}} at %{{x:,}}"
         strong_line(figure, line.meaning, line_xs, line_ys, hover, name=line.label, words=format_bytes)
     banner(figure, labels, left=62)
     if not labels:
-        label_ends(figure, lines, levels, (high - low) / PLOT_PX)
+        label_lines(figure, lines, sheet, pixels)
     draw_crossings(figure, found, lines[0].meaning)
     limit = plan.architecture.context_limit
     if by == "length" and limit is not None and limit < max(xs):
         figure.add_vline(x=limit, line={"color": GREY, "width": 1, "dash": "dot"})
         figure.update_xaxes(title_text=f"length, tokens; limit {format_count(limit)} dotted")
-    if shown:
-        draw_measured(figure, shown, 8 + len(found) * (2 * TEXT_PX + 2))
+    draw_measured(figure, shown)
     return figure
 
 
 def y_range(lines: Sequence[GrowthLine], levels: Sequence[Level], plot_px: int, free_px: int) -> tuple[float, float]:
-    """Decades that hold everything, with free_px under most of the lines for the crossings' words."""
+    """Decades that hold everything, with free_px under the right half of the lines for the words in the corner."""
     sizes = [size for line in lines for _, size in line.points if size] + [level.size for level in levels]
     low, high = math.log10(min(sizes) * 0.6), math.log10(max(sizes) * 3)
     quarter = [sorted(size for _, size in line.points if size)[len(line.points) // 8] for line in lines]
@@ -89,9 +113,9 @@ def y_range(lines: Sequence[GrowthLine], levels: Sequence[Level], plot_px: int, 
 
 
 def draw_levels(
-    figure: go.Figure, levels: Sequence[Level], line: GrowthLine, across: tuple[float, float], px_per_decade: float
+    figure: go.Figure, levels: Sequence[Level], across: tuple[float, float], sheet: Sheet, pixels: Pixels
 ) -> None:
-    """Each size as a line over the whole chart, named on the side where the cache's line is not."""
+    """Each size as a line over the whole chart, named on the side, above or below, where there is room."""
     for at, level in enumerate(levels):
         figure.add_scatter(
             x=[10 ** across[0], 10 ** across[1]],
@@ -101,39 +125,62 @@ def draw_levels(
             name=level.words,
             hovertemplate=f"{level.words}: {format_bytes(level.size)}<extra></extra>",
         )
-        reaching = next((x for x, size in line.points if size >= level.size), 10 ** across[1])
-        to_left = (math.log10(reaching) - across[0]) / (across[1] - across[0]) > 0.55
-        near = any(0 < math.log10(one.size / level.size) * px_per_decade < TEXT_PX + 4 for one in levels)
-        spot = Spot(
-            0 if to_left else 1,
-            math.log10(level.size),
-            (6 if to_left else -2, -2 if near else 2),
-            anchor="left" if to_left else "right",
-            stand="top" if near else "bottom",
-            refs=("paper", "y"),
+        height, width = pixels(level.size), text_px(level.words)
+        label = sheet.place(
+            [
+                Label(share, height + up, width, shift_px=shift, anchor=anchor)
+                for share, shift, anchor in ((0, 6, "left"), (1, -2, "right"), (0.5, 0, "right"))
+                for up in (3, -TEXT_PX - 3)
+            ]
         )
-        note(figure, level.words, spot, colour=level.meaning.text, name=f"level {at}")
+        put(figure, level.words, label, colour=level.meaning.text, name=f"level {at}")
 
 
-def label_ends(figure: go.Figure, lines: Sequence[GrowthLine], levels: Sequence[Level], decades_per_px: float) -> None:
-    """The largest line's name above its end and clear of the levels, every other name below its end."""
-    floor = math.inf
-    for row, line in enumerate(sorted(lines, key=lambda line: -line.points[-1][1])):
-        end = math.log10(max(line.points[-1][1], 1)) / decades_per_px
-        at = end + 8 if row == 0 else min(end - 24, floor)
-        for level_px in sorted(math.log10(level.size) / decades_per_px for level in levels):
-            if row == 0 and at - 4 < level_px < at + TEXT_PX:
-                at = level_px + TEXT_PX + 4  # the level's own name stands on it
-            if row and at - TEXT_PX < level_px < at + 2:
-                at = level_px - 4
-        floor = end - 24 if row == 0 else at - TEXT_PX
-        spot = Spot(1, at * decades_per_px, anchor="right", stand="bottom" if row == 0 else "top", refs=("paper", "y"))
+def label_lines(figure: go.Figure, lines: Sequence[GrowthLine], sheet: Sheet, pixels: Pixels) -> None:
+    """Each line's name at its end, above or below it, else along it where there is room."""
+    for line in sorted(lines, key=lambda line: -line.points[-1][1]):
+        width = text_px(f"o {line.label}")
+        places = [(1.0, line.points[-1][1])]
+        places += [(share, line.points[round(share * (len(line.points) - 1))][1]) for share in (0.75, 0.5, 0.3)]
+        label = sheet.place(
+            [
+                Label(share, pixels(size) + up, width, shift_px=0, anchor="right")
+                for share, size in places
+                for up in (8, -TEXT_PX - 8, 16, -TEXT_PX - 16)
+            ]
+        )
+        spot = Spot(label.share, label.bottom / sheet.height, (label.shift_px, 0), label.anchor, "bottom")
         line_label(figure, line.meaning, line.label, spot)
 
 
-def draw_crossings(figure: go.Figure, found: Sequence[tuple[Level, int, str]], meaning: Meaning) -> None:
-    """A mark on each crossing, and its words in the lower right corner, which a growing line leaves free."""
-    for row, (level, at, text) in enumerate(found):
+def corner_words(found: Sequence[Crossing], far: Sequence[Level], measured: bool) -> list[tuple[list[str], str]]:
+    """What stands in the lower right corner, from below: (lines of text, name of the note) of each."""
+    words = [([f"<b>{head}</b>", rest], "crossing") for _, _, text in found for head, rest in [text.split("<br>")]]
+    words += [([f"{level.words}: far above"], "far") for level in far]
+    return [*words, (["<b>□ measured</b>"], "measured")] if measured else words
+
+
+def draw_corner(figure: go.Figure, sheet: Sheet, corner: Sequence[tuple[list[str], str]]) -> None:
+    """The words in the corner that a growing line leaves free."""
+    colours = {"crossing": of_strategy("dynamic").text, "measured": MEANINGS["reused"].text, "far": GREY}
+    bottom = 8
+    for words, name in corner:
+        text = "<br>".join(words)
+        label = Label(1, bottom, text_px(text), TEXT_PX * len(words), anchor="right")
+        sheet.labels.append(label)
+        put(figure, text, label, colour=colours[name], name=name if name != "measured" else "note")
+        bottom += TEXT_PX * len(words) + 2
+
+
+def put(figure: go.Figure, text: str, label: Label, *, colour: str, name: str) -> None:
+    """A text where its label was placed."""
+    spot = Spot(label.share, 0, (label.shift_px, label.bottom), label.anchor, "bottom")
+    note(figure, text, spot, colour=colour, name=name)
+
+
+def draw_crossings(figure: go.Figure, found: Sequence[Crossing], meaning: Meaning) -> None:
+    """A mark on each crossing; its words stand in the corner."""
+    for level, at, text in found:
         figure.add_scatter(
             x=[at],
             y=[level.size],
@@ -143,24 +190,21 @@ def draw_crossings(figure: go.Figure, found: Sequence[tuple[Level, int, str]], m
             cliponaxis=False,
             hovertemplate=text.replace("<br>", " ") + "<extra></extra>",
         )
-        spot = Spot(1, 0, (0, 8 + row * (2 * TEXT_PX + 2)), anchor="right", stand="bottom")
-        head, rest = text.split("<br>")
-        note(figure, f"<b>{head}</b><br>{rest}", spot, colour=meaning.text, name="crossing")
 
 
-def draw_measured(figure: go.Figure, shown: Sequence[MeasuredPoint], above_px: int) -> None:
-    """What caches of the loaded model really held, named in the lower right corner."""
-    colour = MEANINGS["reused"]
+def draw_measured(figure: go.Figure, shown: Sequence[MeasuredPoint]) -> None:
+    """What caches of the loaded model really held."""
+    if not shown:
+        return
     figure.add_scatter(
         x=[point.seq_len for point in shown],
         y=[point.held_bytes for point in shown],
         mode="markers",
         name="measured",
-        marker={"symbol": "square-open", "size": 14, "color": colour.fill, "line": {"width": 2.5}},
+        marker={"symbol": "square-open", "size": 14, "color": MEANINGS["reused"].fill, "line": {"width": 2.5}},
         customdata=[f"measured, {clean(point.strategy)}: {format_bytes(point.held_bytes)}" for point in shown],
         hovertemplate="%{customdata} at %{x:,} tokens<extra></extra>",
     )
-    note(figure, "<b>□ measured</b>", Spot(1, 0, (0, above_px), anchor="right", stand="bottom"), colour=colour.text)
 
 
 def x_ticks(xs: Sequence[int]) -> dict[str, object]:

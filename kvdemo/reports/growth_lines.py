@@ -11,9 +11,20 @@ from kvdemo.palette import MEANINGS, Meaning, of_strategy
 from kvdemo.planner.plan import by_kv_heads, by_layers, growth, growth_by_users, lengths_up_to
 from kvdemo.reports.look import clean
 
-__all__ = ["GROWS_WITH", "GrowthLine", "Level", "crossings", "levels_of", "lines_of", "longest"]
+__all__ = [
+    "GROWS_WITH",
+    "Crossing",
+    "GrowthLine",
+    "Level",
+    "crossings",
+    "levels_near",
+    "levels_of",
+    "lines_of",
+    "longest",
+]
 
 Points = list[tuple[int, int, int]]
+FAR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,10 @@ class Level:
     mark: str
 
 
+Crossing = tuple[Level, int, str]
+"""A level, where the line reaches it on the axis, and both in words."""
+
+
 def lines_of(plan: MemoryPlan, axis: Axis, most: int, others: Sequence[MemoryPlan]) -> list[GrowthLine]:
     """The growing cache (and the fixed one where it differs), 8-bit floats where they can be used, other models."""
     points = axis.points(plan, most)
@@ -128,12 +143,13 @@ def lengths_from_one(most: int) -> list[int]:
     return sorted(step for step in steps if step <= most)
 
 
-def levels_of(plan: MemoryPlan) -> list[Level]:
-    """The sizes that do not grow: the weights, and what the budget leaves beside them."""
+def levels_of(plan: MemoryPlan, *, several: bool = False) -> list[Level]:
+    """The sizes that do not grow: the weights, and what the budget leaves beside them; of the first of several models."""
     levels = []
     weights = plan.weight_bytes
     if weights:
-        words = f"weights {format_bytes(weights)}"
+        of = f" of {clean(plan.architecture.name, max_chars=20)}" if several else ""
+        words = f"weights{of} {format_bytes(weights)}"
         levels.append(Level(words, weights, MEANINGS["weights"], "○ passes the weights at", "circle-open"))
     if plan.capacity is not None and plan.capacity.budget_bytes > (weights or 0):
         words = f"{plan.capacity.budget_bytes / 2**30:g} GiB" + (" less weights" if weights else "")
@@ -142,9 +158,17 @@ def levels_of(plan: MemoryPlan) -> list[Level]:
     return levels
 
 
-def crossings(
-    plan: MemoryPlan, by: str, line: GrowthLine, levels: Sequence[Level], most: int
-) -> list[tuple[Level, int, str]]:
+def levels_near(levels: Sequence[Level], lines: Sequence[GrowthLine]) -> tuple[list[Level], list[Level]]:
+    """(those to draw, those so far above everything that they would press the lines flat)"""
+    largest = max(size for line in lines for _, size in line.points)
+    near: list[Level] = []
+    for level in sorted(levels, key=lambda level: level.size):
+        if level.size <= FAR * max(largest, *(one.size for one in near), 1):
+            near.append(level)
+    return [level for level in levels if level in near], [level for level in levels if level not in near]
+
+
+def crossings(plan: MemoryPlan, by: str, line: GrowthLine, levels: Sequence[Level], most: int) -> list[Crossing]:
     """Where the cache reaches the weights and fills the budget, as far as the chart goes, in words."""
     found = []
     for level in levels:

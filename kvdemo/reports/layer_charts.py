@@ -17,6 +17,7 @@ __all__ = ["arithmetic", "kind_words", "layer_chart", "sharing_chart"]
 
 MOST_BARS = 1600
 LAYER_PX = 9
+MOST_PX = 300
 SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 # The palette's meaning and plotly's pattern of each kind of layer: told apart without colour, too.
 KINDS = {
@@ -92,8 +93,7 @@ def layer_chart(plan: MemoryPlan) -> go.Figure:
     longest = max(storing, default=1)
     unit, unit_name = next((size, name) for size, name in SIZES if longest >= size or size == 1)
     legend_px = 0 if folded else len(kinds) * (TEXT_PX + 2) + 6
-    row_px = 62 if folded else LAYER_PX
-    height = max(row_px * len(rows), 60)
+    height = max(62 * len(rows), 60) if folded else min(LAYER_PX * len(rows), MOST_PX)
     users = "1 request" if plan.request.batch_size == 1 else f"{format_count(plan.request.batch_size)} requests"
     figure = blank(
         "Where does it sit?",

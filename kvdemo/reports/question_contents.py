@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kvdemo.experiments.documents import FORMULAS
 from kvdemo.experiments.finding import Pieces
-from kvdemo.experiments.prefix_reuse import PREFIX_CODE
+from kvdemo.experiments.prefix_code import PREFIX_CODE
 from kvdemo.experiments.question_wording import growth_headline, prefix_headline, prompt_set_headline
 from kvdemo.experiments.wording import TIMED, plain
 from kvdemo.facts.decision import CacheDecision

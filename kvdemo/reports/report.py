@@ -15,10 +15,9 @@ from markupsafe import Markup
 
 from kvdemo.experiments.finding import Pieces
 from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import PAPER
-from kvdemo.reports.calls import CacheChange
 from kvdemo.reports.colours import swaps
 from kvdemo.reports.contents import comparison_charts, comparison_contents
 from kvdemo.reports.question_contents import question_charts, question_contents
@@ -30,7 +29,7 @@ __all__ = ["report_html", "report_markdown"]
 WIDTHS_PX = (311, 560)  # a phone's card, and half of a laptop's page
 
 
-def report_html(result: AnyResult, *, decision: CacheDecision | None = None, change: CacheChange | None = None) -> str:
+def report_html(result: AnyResult, *, decision: CacheDecision | None = None, change: CacheAdvice | None = None) -> str:
     """The report as one HTML page that opens offline and on a phone: no script, nothing loaded, charts as SVG.
 
     decision   what was in force before (page one, part 1); None: it says that nobody looked
@@ -44,7 +43,7 @@ def report_html(result: AnyResult, *, decision: CacheDecision | None = None, cha
 
 
 def report_markdown(
-    result: AnyResult, *, decision: CacheDecision | None = None, change: CacheChange | None = None
+    result: AnyResult, *, decision: CacheDecision | None = None, change: CacheAdvice | None = None
 ) -> str:
     """The same report as Markdown for an issue or a pull request: tables and code, no charts."""
     page = templates().get_template("report.md.j2")
@@ -57,7 +56,7 @@ def report_markdown(
     )
 
 
-def contents_of(result: AnyResult, decision: CacheDecision | None, change: CacheChange | None) -> dict[str, Any]:
+def contents_of(result: AnyResult, decision: CacheDecision | None, change: CacheAdvice | None) -> dict[str, Any]:
     if isinstance(result, ComparisonResult):
         return comparison_contents(result, decision, change)
     return question_contents(result, decision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from functools import cache
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
+from kvdemo.caches.making import SLOTS
 from kvdemo.caches.strategies import slots_for, strategy_of
+from kvdemo.experiments.cache_advice import COMPILE_LINES
 from kvdemo.facts.results import ComparisonResult
-from kvdemo.reports.calls import COMPILE_LINES, call_of, sampling_arguments, slots_needed
 from kvdemo.settings import DEFAULT_MODEL
 
 __all__ = ["command_of", "model_id", "reproduce_script", "templates"]
@@ -40,9 +42,10 @@ def model_id(result: ComparisonResult) -> str:
 def reproduce_script(result: ComparisonResult) -> str:
     """A script that runs the same arms on the same prompt and prints their medians, ratios and whether tokens agree."""
     spec, model = result.spec, result.model
-    calls = {key: call_of(key) for key in spec.strategies}
-    imports = {"AutoModelForCausalLM", "AutoTokenizer"}.union(*(call.imports for call in calls.values()))
-    compiled = any("CompileConfig" in call.imports for call in calls.values())
+    chosen = [strategy_of(key) for key in spec.strategies]
+    compiled = any(strategy.compiles for strategy in chosen)
+    imports = {"AutoModelForCausalLM", "AutoTokenizer", *(["CompileConfig"] if compiled else [])}
+    imports |= {strategy.cache.class_name for strategy in chosen if strategy.cache is not None}
     settings = [*sampling_arguments(result), *(["eos_token_id=None"] if spec.fixed_length else [])]
     messages = [{"role": "system", "content": spec.system_prompt}] if spec.system_prompt else []
     messages.append({"role": "user", "content": spec.prompt})
@@ -70,10 +73,36 @@ def reproduce_script(result: ComparisonResult) -> str:
 
 
 def arguments(result: ComparisonResult, key: str) -> list[str]:
-    """The arm's arguments; a cache of fixed size is made for the prompt of the script, a compiled one as it was."""
+    """The arm's arguments; a cache of fixed size is made for the prompt of the script, a compiled one as it was.
+
+    Written from the table, never from the result, which may come from a file; only the size of groups is its own.
+    """
     strategy = strategy_of(key)
-    slots = slots_for(strategy, slots_needed(result)) if strategy.compiles else "length + new_tokens"
-    return call_of(key).arguments(slots)
+    if strategy.cache is None:
+        return ["use_cache=False"]
+    prompt_tokens = max((run.prompt_tokens for run in result.runs), default=0)
+    needed = slots_for(strategy, prompt_tokens + result.spec.max_new_tokens)
+    group = re.search(r"q_group_size=(\d{1,6})\b", result.row(key).code)
+    made = strategy.cache.expression(int(group[1]) if group else None)
+    given = [
+        "use_cache=True",
+        f"cache={made.replace(SLOTS, str(needed) if strategy.compiles else 'length + new_tokens')}",
+    ]
+    if strategy.compiles:
+        return [*given, "compile_config=compile_config"]
+    return [*given, "disable_compile=True"] if strategy.fixed_size else given
+
+
+def sampling_arguments(result: ComparisonResult) -> list[str]:
+    sampling = result.spec.sampling
+    if sampling.greedy:
+        return ["do_sample=False"]
+    return [
+        "do_sample=True",
+        f"temperature={sampling.temperature!r}",
+        f"top_p={sampling.top_p!r}",
+        f"top_k={sampling.top_k}",
+    ]
 
 
 def code(value: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.prefix_reuse import PREFIX_CODE
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.prefix_code import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.decision import CacheAdvice, InspectSpec
 from kvdemo.facts.questions import GrowthResult, PrefixResult
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_force import decision_for
@@ -46,48 +47,43 @@ def fastest(result: AnyResult) -> str | None:
     return key if ratio > 1 else one.spec.strategies[0]
 
 
-def change_of(result: AnyResult, chosen: Any, decision: CacheDecision | None) -> Any:
-    """From what is in force to the chosen arm and back; None where there is nothing to choose, or an arm that this
-    version does not know (a result can come from a file)."""
-    from kvdemo.reports.calls import keep_or_go_back
-
+def change_of(backend: Any, result: AnyResult, chosen: Any) -> CacheAdvice | None:
+    """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
+    from a file of another model, or of an arm that cannot be used here."""
     one = main_comparison(result)
-    if one is None or chosen not in one.spec.strategies:
+    if one is None or chosen not in one.spec.strategies or decision_for(backend, one.model) is None:
         return None
+    call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
+    needed = max((run.prompt_tokens for run in one.runs), default=0) + one.spec.max_new_tokens
     try:
-        return keep_or_go_back(one, chosen, decision)
-    except InvalidRequest:
+        advice: CacheAdvice = backend.advice(chosen, num_tokens=needed, spec=InspectSpec(generate_kwargs=call))
+    except KvdemoError:
         return None
+    return advice
 
 
 def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; for a shared prefix the few lines that keep it."""
     if isinstance(result, PrefixResult):
         return f'<div><h3 class="kv-card-title">The lines that do it</h3>{code_block(PREFIX_CODE)}</div>'
-    decision = decision_for(backend, result.model)
-    change = change_of(result, chosen, decision)
-    if change is None:
+    labels = {key: name for name, key in arms(result)}
+    if not isinstance(chosen, str) or chosen not in labels:
         return ""
-    label = {key: name for name, key in arms(result)}[chosen]
+    change = change_of(backend, result, chosen)
+    if change is None:
+        words = "What was in force for this model is not known here: run the comparison on this machine first."
+        return f'<p class="kv-small">{words}</p>'
+    label = labels[chosen]
     return (
         '<div class="kv-change">'
         f'<div><h3 class="kv-card-title">Keep this: {text(label)}</h3>{code_block(change.keep_call)}'
         '<p class="kv-small">Where the call cannot be changed, the same in generation_config.json:</p>'
         f"{code_block(change.keep_file_text)}</div>"
         f'<div><h3 class="kv-card-title">Go back: what was in force before</h3>{code_block(change.back_call)}'
-        f"{_file_before(change, decision)}</div>"
-        f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}</div></div>'
+        f'<p class="kv-small">and generation_config.json as it was:</p>{code_block(change.back_file_text)}</div>'
+        f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}</div>'
+        f"{''.join(f'<p class=kv-small>{text(note)}</p>' for note in change.notes)}</div>"
     )
-
-
-def _file_before(change: Any, decision: CacheDecision | None) -> str:
-    if decision is None:
-        words = "What was in force for this model is not known here: this is the call with nothing set."
-        return f'<p class="kv-small">{words}</p>'
-    before = change.back_file_text
-    if before.startswith("{"):
-        return f'<p class="kv-small">and generation_config.json as it was:</p>{code_block(before)}'
-    return f'<p class="kv-small">{text(before)}</p>'
 
 
 def code_block(code: str) -> str:

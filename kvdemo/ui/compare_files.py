@@ -10,7 +10,7 @@ from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.prefix_reuse import PREFIX_CODE
+from kvdemo.experiments.prefix_code import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult, any_document, from_any_document
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_change import change_of, main_comparison
@@ -45,7 +45,7 @@ def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
 
     form = report_html if kind == "report" else report_markdown
     decision = decision_for(backend, result.model)
-    change = change_of(result, chosen, decision) if isinstance(result, ComparisonResult) else None
+    change = change_of(backend, result, chosen) if isinstance(result, ComparisonResult) else None
     return form(result, decision=decision, change=change)
 
 

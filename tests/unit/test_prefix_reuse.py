@@ -8,7 +8,8 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.prefix_reuse import PREFIX_CODE, pays_after, prefix_reuse
+from kvdemo.experiments.prefix_code import PREFIX_CODE
+from kvdemo.experiments.prefix_reuse import pays_after, prefix_reuse
 from kvdemo.experiments.question_documents import any_document, from_any_document
 from kvdemo.experiments.question_wording import prefix_headline
 from kvdemo.experiments.wording import plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import sys
@@ -13,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from kvdemo.caches.strategies import STRATEGIES, slots_for
+from kvdemo.caches.strategies import STRATEGIES, Strategy
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.reports.calls import CALLS, keep_or_go_back
 from kvdemo.reports.compare_charts import arrival_chart, step_cost_chart
 from kvdemo.reports.report import fenced, markdown_text, report_html, report_markdown
-from kvdemo.reports.reproduce import command_of, reproduce_script
+from kvdemo.reports.reproduce import arguments, command_of, reproduce_script
 from kvdemo.reports.static_svg import figure_svg
 from kvdemo.reports.unknowns import not_yet_known
-from tests.made_up import MODEL, result_of, run_of
+from tests.made_up import MODEL, advice_of, result_of, run_of
 from tests.tiny import tiny_model, tiny_tokenizer
 
 HOSTILE = '</pre><script>alert(1)</script><img src="https://example.org/x">|`'
@@ -62,7 +60,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page() -> str:
     result = result_of(rounds=2)
-    return report_html(result, decision=DECISION, change=keep_or_go_back(result, "dynamic", DECISION))
+    return report_html(result, decision=DECISION, change=advice_of("dynamic", DECISION))
 
 
 def test_page_one_has_its_three_parts_in_order(page: str) -> None:
@@ -118,7 +116,9 @@ def test_every_text_from_outside_is_escaped() -> None:
     strange = tuple(replace(row, label=HOSTILE) for row in result.strategies)
     result = replace(result, runs=runs, strategies=strange)
     decision = replace(DECISION, conflicts=(HOSTILE,))
-    change = keep_or_go_back(result, "dynamic", decision)
+    change = replace(
+        advice_of("dynamic", decision), keep_call=HOSTILE, back_call=HOSTILE, diff=HOSTILE, notes=(HOSTILE,)
+    )
     found = Page(report_html(result, decision=decision, change=change))
     assert not {"script", "img"} & set(found.tags)
     markdown = report_markdown(result, decision=decision, change=change)
@@ -129,7 +129,7 @@ def test_every_text_from_outside_is_escaped() -> None:
 
 def test_markdown_shows_the_same_and_its_tables_hold_together() -> None:
     result = result_of(rounds=2, prompt="a | b\n`c` *d*")
-    text = report_markdown(result, change=keep_or_go_back(result, "static", None))
+    text = report_markdown(result, change=advice_of("static", DECISION))
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(widths) == 1
@@ -232,67 +232,25 @@ def test_a_sampled_comparison_is_repeated_with_its_settings() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.key)
-def test_every_strategy_is_asked_for_by_the_code_that_makes_its_cache(strategy, tiny: LoadedModel) -> None:  # type: ignore[no-untyped-def]
-    call = CALLS[strategy.key]
-    if strategy.reason(tiny.model) is not None:
-        assert call.cache
-        return
+def test_every_strategy_is_asked_for_by_the_code_that_makes_its_cache(strategy: Strategy, tiny: LoadedModel) -> None:
     import transformers
 
-    names = {name: getattr(transformers, name) for name in call.imports}
-    made = strategy.make(tiny.model.config, slots_for(strategy, 40))
-    if made is None:
-        assert call.arguments(40) == ["use_cache=False"]
+    asked = dict(argument.split("=", 1) for argument in arguments(result_of(rounds=1), strategy.key))
+    if strategy.cache is None:
+        assert asked == {"use_cache": "False"}
         return
-    code = call.cache.format(slots=slots_for(strategy, 40))
-    asked = eval(code, {**names, "model": tiny.model})
-    assert type(asked) is type(made)
-    assert [type(layer) for layer in asked.layers] == [type(layer) for layer in made.layers]
+    assert asked["cache"].startswith(f"{strategy.cache.class_name}(config=model.config")
+    if strategy.reason(tiny.model) is None:
+        made = strategy.make(tiny.model.config, 124)
+        again = eval(asked["cache"], {**vars(transformers), "model": tiny.model, "length": 4, "new_tokens": 120})
+        assert [type(layer) for layer in again.layers] == [type(layer) for layer in made.layers]
 
 
-def test_keep_and_go_back_are_calls_that_differ_in_the_cache_only() -> None:
+def test_code_in_a_result_from_a_file_never_reaches_the_script() -> None:
     result = result_of(rounds=1)
-    change = keep_or_go_back(result, "static", DECISION)
-    assert "cache=StaticCache(config=model.config, max_cache_len=124)," in change.keep_call
-    assert (
-        change.back_call == "output = model.generate(\n    **inputs,\n    max_new_tokens=120,\n    do_sample=False,\n)"
-    )
-    added = [line for line in change.diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert not [line for line in change.diff.splitlines() if line.startswith("-") and not line.startswith("---")]
-    assert "+    use_cache=True," in added
-    off = replace(DECISION, value=False, source="call", settings={**DECISION.settings, "call": False})
-    assert "use_cache=False," in keep_or_go_back(result, "dynamic", off).back_call
-
-
-@pytest.mark.parametrize("before", ["absent", "silent", "off"])
-@pytest.mark.parametrize("chosen", ["none", "dynamic", "static", "fp8"])
-def test_keeping_and_going_back_leaves_what_is_in_force_as_it_was(chosen: str, before: str) -> None:
-    from kvdemo.backend import Backend
-    from kvdemo.facts.decision import InspectSpec
-    from kvdemo.settings import Settings
-
-    config = tiny_model().config.to_json_string()
-    file = {"absent": None, "silent": {"eos_token_id": 256}, "off": {"eos_token_id": 256, "use_cache": False}}[before]
-    backend = Backend(Settings())
-
-    def inspected(content: dict[str, object] | None) -> CacheDecision:
-        written = None if content is None else json.dumps(content)
-        return backend.inspect(InspectSpec(config=config, generation_config=written))
-
-    try:
-        first = inspected(file)
-        change = keep_or_go_back(result_of(rounds=1), chosen, first)
-        kept = {**(file or {}), **change.keep_file}
-        assert inspected(kept).value is (chosen != "none")
-        if change.back_file is None:
-            back = None
-        else:
-            back = {**kept, **change.back_file}
-            back = {key: value for key, value in back.items() if value is not None}
-        assert back == file
-        assert inspected(back) == first
-    finally:
-        backend.close()
+    rows = tuple(replace(row, code=f"{HOSTILE} q_group_size=32") for row in result.strategies)
+    script = reproduce_script(replace(result, strategies=rows))
+    assert HOSTILE not in script
 
 
 def test_an_unfinished_comparison_makes_a_report_too() -> None:

@@ -103,7 +103,7 @@ def test_the_fastest_arm_is_proposed_and_the_baseline_where_none_gained() -> Non
 
 def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
     card = change_card(FakeBackend(), RESULTS["faster"], "dynamic")
-    assert "cache=DynamicCache(config=model.config)" in card
+    assert "    use_cache=True," in card
     assert "use_cache&quot;: true" in card
     assert card.count("kv-act-copy") >= 4
     assert "+    use_cache=True," in card
