@@ -1,5 +1,5 @@
 /* What the page does in the browser alone: copy an answer word for word, pass on what a button in the conversation
-   asks for, keep the newest text in view, write the tab into the address. It sends nothing anywhere by itself. */
+   asks for, keep the newest text in view, write the tab and Memory's numbers into the address. It sends nothing anywhere by itself. */
 (() => {
   "use strict";
   const ACTIONS = ["retry", "edit", "undo", "example", "shorten"];
@@ -39,11 +39,21 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   };
 
+  const copyLink = async (button) => {
+    await copyText(button.closest(".kv-link").querySelector("a").href);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  };
+
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest(".kv-act") : null;
     if (button) {
       if (button.classList.contains("kv-act-copy")) {
         copyAnswer(button);
+        return;
+      }
+      if (button.classList.contains("kv-act-link")) {
+        copyLink(button);
         return;
       }
       const action = ACTIONS.find((name) => button.classList.contains(`kv-act-${name}`));

@@ -82,6 +82,21 @@ def growth_chart(
         return (math.log10(max(size, 1)) - low) / (high - low) * PLOT_PX
 
     sheet.lines += [[(0, pixels(level.size)), (1, pixels(level.size))] for level in levels]
+    limit = plan.architecture.context_limit if by == "length" else None
+    if limit is not None and limit < max(xs):
+        place = (math.log10(limit) - left) / (right - left)
+        free = sum(TEXT_PX * len(words) + 2 for words, _ in corner) + 8
+        sheet.lines.append([(place, free), (place, PLOT_PX)])
+        figure.add_shape(
+            type="line",
+            x0=limit,
+            x1=limit,
+            y0=free / PLOT_PX,
+            y1=1,
+            yref="paper",
+            line={"color": GREY, "width": 1, "dash": "dot"},
+        )
+        figure.update_xaxes(title_text=f"length, tokens; limit {format_count(limit)} dotted")
     sheet.lines += [
         [((math.log10(x) - left) / (right - left), pixels(size)) for x, size in line.points] for line in lines
     ]
@@ -95,10 +110,6 @@ def growth_chart(
     if not labels:
         label_lines(figure, lines, sheet, pixels)
     draw_crossings(figure, found, lines[0].meaning)
-    limit = plan.architecture.context_limit
-    if by == "length" and limit is not None and limit < max(xs):
-        figure.add_vline(x=limit, line={"color": GREY, "width": 1, "dash": "dot"})
-        figure.update_xaxes(title_text=f"length, tokens; limit {format_count(limit)} dotted")
     draw_measured(figure, shown)
     return figure
 
@@ -137,19 +148,20 @@ def draw_levels(
 
 
 def label_lines(figure: go.Figure, lines: Sequence[GrowthLine], sheet: Sheet, pixels: Pixels) -> None:
-    """Each line's name at its end, above or below it, else along it where there is room."""
-    for line in sorted(lines, key=lambda line: -line.points[-1][1]):
+    """Each line's name at its end, else along it: above the largest line, below the others, where no other line is near."""
+    for row, line in enumerate(sorted(lines, key=lambda line: -line.points[-1][1])):
         width = text_px(f"o {line.label}")
+        above, below = (8, 16, 28), (-TEXT_PX - 8, -TEXT_PX - 18, -TEXT_PX - 30, -TEXT_PX - 46)
         places = [(1.0, line.points[-1][1])]
         places += [(share, line.points[round(share * (len(line.points) - 1))][1]) for share in (0.75, 0.5, 0.3)]
-        label = sheet.place(
-            [
-                Label(share, pixels(size) + up, width, shift_px=0, anchor="right")
-                for share, size in places
-                for up in (8, -TEXT_PX - 8, 16, -TEXT_PX - 16)
-            ]
-        )
-        spot = Spot(label.share, label.bottom / sheet.height, (label.shift_px, 0), label.anchor, "bottom")
+        candidates = [
+            Label(share, pixels(size) + up, width, anchor="right")
+            for ups in ((above, below) if row == 0 else (below, above))
+            for share, size in places
+            for up in ups
+        ]
+        label = sheet.place(candidates)
+        spot = Spot(label.share, 0, (label.shift_px, label.bottom), label.anchor, "bottom")
         line_label(figure, line.meaning, line.label, spot)
 
 

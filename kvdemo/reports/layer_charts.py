@@ -10,6 +10,7 @@ from kvdemo.facts.plans import LayerFootprint, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.palette import MEANINGS, PAPER
 from kvdemo.planner.plan import by_kv_heads
+from kvdemo.planner.sizes import Sizes
 from kvdemo.reports.colours import faint
 from kvdemo.reports.look import TEXT_PX, Spot, blank, note
 
@@ -46,27 +47,52 @@ def kind_words(layer: LayerFootprint) -> str:
 
 
 def arithmetic(plan: MemoryPlan, layer: LayerPlan) -> str:
-    """How do a layer's bytes come about? Heads, dims and tokens; the sum is the planner's."""
-    footprint = layer.footprint
-    parts = []
-    if footprint.kv_heads:
-        dims = (
-            f"2 (K, V) × {footprint.kv_heads} heads × {footprint.key_dim}"
-            if (footprint.kv_heads, footprint.key_dim) == (footprint.value_heads, footprint.value_dim)
-            else f"{footprint.kv_heads} × {footprint.key_dim} + {footprint.value_heads} × {footprint.value_dim}"
+    """How do a layer's bytes come about? Heads, dims, tokens and bytes; the sum is the planner's."""
+    parts = terms(plan, layer.footprint)
+    words = " + ".join(words for words, _ in parts) or "stores nothing"
+    batch = plan.request.batch_size
+    if batch > 1 and parts:
+        words = f"({words})" if len(parts) > 1 else words
+        words += f" × {format_count(batch)} requests"
+    return f"{words}:<br>{format_count(layer.held_bytes)} bytes"
+
+
+def terms(plan: MemoryPlan, layer: LayerFootprint) -> list[tuple[str, int]]:
+    """What one request keeps in a layer on one device, as (multiplication in words, bytes); they add up to what it holds."""
+    request = plan.request
+    sizes = Sizes.of(request, plan.architecture.encoder_len)
+    each = f"{sizes.bytes_each} {'byte' if sizes.bytes_each == 1 else 'bytes'}"
+    found = []
+    if position := sizes.bytes_per_position(layer):
+        tokens = sizes.encoder_len if layer.kind == "cross" else request.seq_len + layer.lead_tokens
+        held = tokens if layer.held_window is None else min(tokens, layer.held_window)
+        elements = (
+            f"{format_count(position // sizes.bytes_each)} elements on each device"
+            if request.tensor_parallel > 1
+            else elements_words(layer)
         )
-        tokens = plan.request.seq_len + footprint.lead_tokens
-        held = tokens if footprint.held_window is None else min(tokens, footprint.held_window)
-        parts.append(dims if footprint.kind == "cross" else f"{dims} × {format_count(held)} tokens")
-    if footprint.extra_elements:
-        parts.append(f"{format_count(footprint.extra_elements)} extra per token")
-    if footprint.fixed:
-        parts.append(f"fixed state of {format_count(sum(state.elements for state in footprint.fixed))} elements")
-    if footprint.streams:
-        parts.append("entries that grow in their own way")
-    requests = f" × {format_count(plan.request.batch_size)} requests" if plan.request.batch_size > 1 else ""
-    words = " + ".join(parts) or "stores nothing"
-    return f"{words}{requests}, {plan.request.cache_dtype}:<br>{format_count(layer.held_bytes)} bytes"
+        found.append((f"{elements} × {format_count(held)} tokens × {each}", position * held))
+    for state in layer.fixed:
+        size = state.bytes_each or sizes.state_bytes_each
+        found.append((f"a state of {format_count(state.elements)} × {size} bytes", state.elements * size))
+    for stream in layer.streams:
+        elements_held = stream.elements_at(request.seq_len)
+        size = stream.bytes_each or sizes.bytes_each
+        found.append((f"{format_count(elements_held)} elements of their own growth × {size}", elements_held * size))
+    return found
+
+
+def elements_words(layer: LayerFootprint) -> str:
+    """The elements that one token leaves in a layer, as a multiplication."""
+    if not layer.value_heads * layer.value_dim:
+        words = f"{layer.kv_heads} × {layer.key_dim}"
+    elif (layer.kv_heads, layer.key_dim) == (layer.value_heads, layer.value_dim):
+        words = f"2 (K, V) × {layer.kv_heads} {'head' if layer.kv_heads == 1 else 'heads'} × {layer.key_dim}"
+    else:
+        words = f"({layer.kv_heads} × {layer.key_dim} + {layer.value_heads} × {layer.value_dim})"
+    if layer.extra_elements and layer.kv_heads:
+        return f"({words} + {format_count(layer.extra_elements)})"
+    return words if layer.kv_heads else format_count(layer.extra_elements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from kvdemo.ui.memory_words import budget_words, free_words, requests_words
 
 __all__ = ["arithmetic_card", "figures_card", "fits_card"]
 
-MOST_COLUMNS = 5
+NBSP = "\N{NO-BREAK SPACE}"
+MOST_ROWS = 7
 
 
 def arithmetic_card(plan: MemoryPlan) -> str:
@@ -50,26 +51,24 @@ def figures_card(plan: MemoryPlan) -> str:
 
 def _held_because(plan: MemoryPlan) -> str:
     windows = _windows(plan)
-    if not windows:
-        return "what a growing cache holds"
-    return f"a growing cache; a layer with a window keeps one token less than it between steps ({windows})"
+    if len(windows) == 1:
+        between = f"a layer with a window of {format_count(windows[0])} keeps {format_count(windows[0] - 1)} tokens between steps"
+        return f"a growing cache; {between}"
+    return (
+        "a growing cache; a layer keeps one token less than its window between steps" if windows else "a growing cache"
+    )
 
 
 def _reserved_because(plan: MemoryPlan) -> str:
     if not plan.architecture.static:
         return "transformers has no cache of fixed size for this model: what a growing one holds"
-    return (
-        f"a cache of fixed size; a layer with a window reserves all of it ({_windows(plan)})"
-        if _windows(plan)
-        else ("a cache of fixed size for this length")
-    )
+    return "a cache of fixed size; a layer reserves its whole window" if _windows(plan) else "a cache of fixed size"
 
 
-def _windows(plan: MemoryPlan) -> str:
-    """The windows that this length reaches: "1,024", "512 and 1,024"."""
+def _windows(plan: MemoryPlan) -> list[int]:
+    """The windows that this length reaches."""
     found = {layer.window for layer in plan.architecture.layers if layer.window}
-    reached = sorted(window for window in found if window <= plan.request.seq_len)
-    return " and ".join(format_count(window) for window in reached)
+    return sorted(window for window in found if window <= plan.request.seq_len)
 
 
 def _sums(plan: MemoryPlan) -> str:
@@ -95,7 +94,7 @@ def fits_card(plan: MemoryPlan) -> str:
             '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
             '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
         )
-    title = f"What fits in {budget_words(plan)} GiB with {free_words(plan)} kept free?"
+    title = f"What fits in {budget_words(plan)} GiB with {free_words(plan)} kept free?".replace(" %", f"{NBSP}%")
     if plan.capacity.usable_bytes <= 0:
         weights = format_bytes(plan.weight_bytes)
         words = (
@@ -105,14 +104,13 @@ def fits_card(plan: MemoryPlan) -> str:
             f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>'
             f'<p class="kv-said">{text(words)}</p></div>'
         )
-    rows = _columns(plan)
-    longest = [_length(length, capped) for _, length, capped in rows]
+    rows = _rows(plan)
     body = table(
-        ["At once", *(format_count(batch) for batch, _, _ in rows)],
-        [["Longest request, tokens", *longest]],
+        ["At once", "Longest request, tokens"],
+        rows,
         caption=title,
     )
-    starred = any(capped for *_, capped in rows)
+    starred = any(words.endswith("*") for _, words in rows)
     limit = '<p class="kv-small">* the model&#39;s limit; memory would allow more</p>' if starred else ""
     most = plan.capacity.most_at_once
     words = (
@@ -132,14 +130,25 @@ def _length(length: int, capped: bool) -> str:
     return "any" if length >= MAX_LENGTH else f"{format_count(length)}{'*' if capped else ''}"
 
 
-def _columns(plan: MemoryPlan) -> list[tuple[int, int, bool]]:
-    """At most MOST_COLUMNS numbers of requests at once: where memory begins to decide, the asked number among them."""
-    rows = list(plan.capacity.longest_by_batch) if plan.capacity else []
-    asked = [row for row in rows if row[0] == plan.request.batch_size]
-    others = [row for row in rows if row[0] != plan.request.batch_size]
-    at_limit = sum(capped for *_, capped in others)
-    start = min(max(0, at_limit - 1), max(0, len(others) - MOST_COLUMNS + len(asked)))
-    return sorted([*asked, *others[start : start + MOST_COLUMNS - len(asked)]])
+def _rows(plan: MemoryPlan) -> list[tuple[str, str]]:
+    """(requests at once, longest request) in words: neighbours with the same answer in one row, MOST_ROWS at most."""
+    groups: list[tuple[list[int], str]] = []
+    for batch, length, capped in plan.capacity.longest_by_batch if plan.capacity else ():
+        words = _length(length, capped)
+        if groups and groups[-1][1] == words:
+            groups[-1][0].append(batch)
+        else:
+            groups.append(([batch], words))
+    first = max(0, sum(batches[0] <= plan.request.batch_size for batches, _ in groups) - MOST_ROWS)
+    return [
+        (
+            format_count(batches[0])
+            if len(batches) == 1
+            else f"{format_count(batches[0])} to {format_count(batches[-1])}",
+            words,
+        )
+        for batches, words in groups[first : first + MOST_ROWS]
+    ]
 
 
 def _uniform_lines(plan: MemoryPlan) -> list[str]:

@@ -17,7 +17,11 @@ __all__ = ["AS_MODEL", "GROWS", "KEEPINGS", "LONGEST_LOG2", "SHORTEST_LOG2", "WE
 
 AS_MODEL = "as the model"
 WEIGHTS = (AS_MODEL, *CACHE_DTYPES, "int4")
-KEEPINGS = {"dynamic": "Dynamic: grows", "static": "Static: reserved", "uniform": "One page size"}
+KEEPINGS = {
+    "dynamic": "Dynamic: grows",
+    "static": "Static: reserved at once",
+    "uniform": "One page size (engines)",
+}
 """How the cache is kept; the last one: every layer at full length, as an engine with one page size for all layers does."""
 GROWS = {"length": "length", "users": "users", "layers": "layers", "heads": "KV heads"}
 SHORTEST_LOG2, LONGEST_LOG2 = 7, 20

@@ -82,23 +82,20 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
         )
         limit = fragment(limit_mark(None), elem_id="memory-limit")
     batch = gr.Number(FIRST.batch_size, label="Requests at once", precision=0, minimum=1, elem_id="memory-batch")
-    with gr.Row(elem_classes="kv-pair"):
-        keeping = gr.Dropdown(
-            [(label, key) for key, label in KEEPINGS.items()],
-            value=FIRST.keeping,
-            label="Cache",
-            filterable=False,
-            min_width=120,
-            elem_id="memory-keeping",
-        )
-        dtype = gr.Dropdown(
-            [AS_MODEL, *CACHE_DTYPES],
-            value=FIRST.cache_dtype,
-            label="Its dtype",
-            filterable=False,
-            min_width=120,
-            elem_id="memory-dtype",
-        )
+    keeping = gr.Dropdown(
+        [(label, key) for key, label in KEEPINGS.items()],
+        value=FIRST.keeping,
+        label="Cache",
+        filterable=False,
+        elem_id="memory-keeping",
+    )
+    dtype = gr.Dropdown(
+        [AS_MODEL, *CACHE_DTYPES],
+        value=FIRST.cache_dtype,
+        label="Cache dtype",
+        filterable=False,
+        elem_id="memory-dtype",
+    )
     with gr.Row(elem_classes="kv-pair"):
         budget = gr.Number(FIRST.budget_gib, label="Budget, GiB", minimum=0, min_width=100, elem_id="memory-budget")
         free = gr.Number(
@@ -196,29 +193,26 @@ def _model(backend: Any, mode: str) -> dict[str, Any]:
 def _results() -> dict[str, Any]:
     notice = fragment(elem_id="memory-notice")
     headline = fragment(elem_id="memory-headline")
-    with gr.Row(elem_classes="kv-charts"):
-        with gr.Column(scale=2, min_width=300, elem_classes="kv-card kv-chart"):
-            by = gr.Radio(
-                [(label, key) for key, label in GROWS.items()],
-                value="length",
-                label="Grows with",
-                show_label=False,
-                container=False,
-                elem_id="memory-by",
-            )
-            growth = gr.Plot(show_label=False, container=False, elem_id="memory-growth")
-        with gr.Column(scale=1, min_width=260, elem_classes="kv-card kv-chart"):
-            layers = gr.Plot(show_label=False, container=False, elem_id="memory-layers")
-    with gr.Row(elem_classes="kv-charts"):
-        with gr.Column(scale=1, min_width=300):
+    with gr.Row(elem_id="memory-answer", elem_classes="kv-columns"):
+        with gr.Column(scale=5, min_width=320, elem_id="memory-wide"):
+            with gr.Column(elem_classes="kv-card kv-chart"):
+                by = gr.Radio(
+                    [(label, key) for key, label in GROWS.items()],
+                    value="length",
+                    label="Grows with",
+                    show_label=False,
+                    container=False,
+                    elem_id="memory-by",
+                )
+                growth = gr.Plot(show_label=False, container=False, elem_id="memory-growth")
             arithmetic = fragment(elem_id="memory-arithmetic")
-        with gr.Column(scale=1, min_width=300):
-            fits = fragment(elem_id="memory-fits")
-    with gr.Row(elem_classes="kv-charts"):
-        with gr.Column(scale=1, min_width=300, elem_classes="kv-card kv-chart"):
-            sharing = gr.Plot(show_label=False, container=False, elem_id="memory-sharing")
-        with gr.Column(scale=1, min_width=300):
             figures = fragment(elem_id="memory-figures")
+        with gr.Column(scale=3, min_width=280, elem_id="memory-narrow"):
+            with gr.Column(elem_classes="kv-card kv-chart"):
+                layers = gr.Plot(show_label=False, container=False, elem_id="memory-layers")
+            fits = fragment(elem_id="memory-fits")
+            with gr.Column(elem_classes="kv-card kv-chart"):
+                sharing = gr.Plot(show_label=False, container=False, elem_id="memory-sharing")
     card = fragment(elem_id="memory-measured")
     drawn = [notice, headline, growth, layers, arithmetic, fits, sharing, figures]
     return {"drawn": drawn, "by": by, "card": card}

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from kvdemo.facts.plans import FixedState, LayerFootprint, MeasuredLayer, MeasuredPoint
+from typing import Any
+
+import pytest
+
+from kvdemo.facts.plans import FixedState, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryRequest
+from kvdemo.planner import catalog
+from kvdemo.planner.plan import make_plan
 from kvdemo.reports.growth_chart import growth_chart
-from kvdemo.reports.layer_charts import layer_chart, sharing_chart
+from kvdemo.reports.layer_charts import arithmetic, layer_chart, sharing_chart, terms
+from kvdemo.reports.look import TEXT_PX
+from kvdemo.reports.placing import Label, text_px
 from tests.drawn import named, texts
 from tests.made_up import full_layers, plan_of, sliding_layers
 
@@ -37,7 +45,7 @@ def test_growth_by_users_and_layers_marks_the_first_that_reaches() -> None:
     assert texts(growth_chart(plan, "layers"), "crossing") == ["○ passes the weights at  15 layers"]
 
 
-def test_measured_points_are_drawn_on_top_for_one_request_only() -> None:
+def test_measured_points_are_drawn_on_top_for_one_askedonly() -> None:
     layers = tuple(MeasuredLayer(index, "full", 1000, 1000, 1000) for index in range(32))
     points = [MeasuredPoint("dynamic", 1024, layers)]
     (measured,) = named(growth_chart(plan_of(), measured=points), "measured")
@@ -67,7 +75,7 @@ def test_kinds_of_layers_are_named_and_every_layer_has_its_bytes() -> None:
     assert texts(figure, "kind") == ["▨ sliding 512 : 22 of 26 layers", "■ full : 4 of 26 layers"]
     drawn = sorted((y, round(x * 2**20)) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True))
     assert drawn == [(layer.footprint.index, layer.held_bytes) for layer in plan.layers]
-    assert "2 (K, V) × 1 heads × 256 × 511 tokens" in figure.data[0].customdata[0]
+    assert "2 (K, V) × 1 head × 256 × 511 tokens × 2 bytes" in figure.data[0].customdata[0]
 
 
 def test_layers_that_share_another_layers_cache_hold_nothing_and_say_whose_it_is() -> None:
@@ -83,3 +91,51 @@ def test_sharing_heads_is_shown_against_none_and_one() -> None:
     assert texts(figure)[::2] == ["every head its own keys (32)", "as built (8)", "one shared head (1)"]
     latent = plan_of([LayerFootprint(0, "latent", 1, 512, 1, 64)])
     assert "nothing to share" in texts(sharing_chart(latent))[0]
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"batch_size": 3, "cache_dtype": "float8"}, {"tensor_parallel": 4, "seq_len": 3000}]
+)
+@pytest.mark.parametrize("name", catalog.names())
+def test_the_arithmetic_of_every_layer_adds_up_to_what_it_holds(name: str, asked: dict[str, Any]) -> None:
+    plan = make_plan(catalog.architecture(name), MemoryRequest(**{"seq_len": 100_000, **asked}))
+    for layer in plan.layers:
+        assert plan.request.batch_size * sum(size for _, size in terms(plan, layer.footprint)) == layer.held_bytes
+        assert f"{layer.held_bytes:,} bytes" in arithmetic(plan, layer)
+
+
+def test_a_latent_cache_is_multiplied_as_a_sum_of_its_parts() -> None:
+    plan = make_plan(catalog.architecture("DeepSeek-V3"), MemoryRequest(1000, 4))
+    assert arithmetic(plan, plan.layers[0]).startswith("(1 × 512 + 1 × 64) × 1,000 tokens × 2 bytes × 4 requests:")
+
+
+def test_a_budget_far_above_everything_is_told_and_does_not_press_the_lines_flat() -> None:
+    figure = growth_chart(plan_of(num_parameters=10_000, layers=full_layers(2, 1, 8), budget_gib=80))
+    assert texts(figure, "far") == ["80 GiB less weights: far above"]
+    assert figure.layout.yaxis.range[1] < 10
+
+
+@pytest.mark.parametrize("by", ["length", "users", "layers", "heads"])
+@pytest.mark.parametrize("name", catalog.names())
+def test_no_label_of_a_growth_chart_lies_over_another(name: str, by: str) -> None:
+    for budget in (None, 24, 80, 1500):
+        plan = make_plan(catalog.architecture(name), MemoryRequest(8192, 4, budget_gib=budget))
+        figure = growth_chart(plan, by)
+        boxes = [
+            (
+                Label(
+                    note.x,
+                    note.yshift,
+                    text_px(note.text),
+                    TEXT_PX * (1 + note.text.count("<br>")),
+                    note.xshift,
+                    note.xanchor,
+                ),
+                note,
+            )
+            for note in figure.layout.annotations
+            if note.name != "y title" and note.yref == "paper" and note.y == 0
+        ]
+        for at, (box, note) in enumerate(boxes):
+            for other, other_note in boxes[:at]:
+                assert not box.meets(other, 340), (note.text, other_note.text)
