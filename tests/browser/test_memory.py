@@ -1,0 +1,123 @@
+"""The tab Memory: its figures follow the form, its links open as they were copied, its measurement is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.screen import Screen
+from tests.served import Served
+
+pytestmark = pytest.mark.browser
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def memory(screen: Screen) -> Screen:
+    screen.open_tab("Memory")
+    expect(screen.memory_headline).to_contain_text("cache takes")
+    return screen
+
+
+def fill(screen: Screen, element: str, value: int) -> None:
+    screen.part(f"{element} input[type=number]").first.fill(str(value))
+    screen.tab.keyboard.press("Tab")
+
+
+def test_it_opens_on_the_loaded_model_with_every_part_drawn(page: Served, memory: Screen) -> None:
+    expect(memory.memory_headline).to_contain_text("tiny")
+    # 4,096 tokens of 1 KiB.
+    expect(memory.memory_headline).to_contain_text("takes 4 MiB")
+    for chart in ("growth", "layers", "sharing"):
+        memory.expect_drawn(f"#memory-{chart}")
+    expect(memory.part("#memory-arithmetic")).to_contain_text("4,096")
+
+
+def test_the_figures_follow_length_requests_and_dtype(page: Served, memory: Screen) -> None:
+    fill(memory, "#memory-length", 8192)
+    expect(memory.memory_headline).to_contain_text("takes 8 MiB")
+    fill(memory, "#memory-batch", 16)
+    expect(memory.memory_headline).to_contain_text("takes 128 MiB")
+    memory.choose("#memory-dtype", "bfloat16")
+    expect(memory.memory_headline).to_contain_text("takes 64 MiB")
+
+
+def test_the_slider_moves_the_length(page: Served, memory: Screen) -> None:
+    slider = memory.part("#memory-slider input[type=range]")
+    slider.focus()
+    for _ in range(20):
+        memory.tab.keyboard.press("ArrowRight")
+    expect(memory.part("#memory-length input")).to_have_value("8192")
+    expect(memory.memory_headline).to_contain_text("takes 8 MiB")
+
+
+def test_a_known_model_and_a_budget_give_a_verdict_in_words(page: Served, memory: Screen) -> None:
+    memory.choose("#memory-model", "Llama-3.1-8B")
+    fill(memory, "#memory-length", 131072)
+    fill(memory, "#memory-batch", 8)
+    # 131,072 tokens of 128 KiB for eight, and 15 GiB of weights.
+    expect(memory.memory_headline).to_contain_text("143 GiB")
+    expect(memory.memory_headline).to_contain_text("it does not fit")
+    fill(memory, "#memory-length", 32768)
+    expect(memory.memory_headline).to_contain_text("32 GiB")
+    expect(memory.memory_headline).to_contain_text("it fits")
+
+
+def test_a_pasted_config_is_traced_and_a_broken_one_leaves_the_last_result(page: Served, memory: Screen) -> None:
+    memory.choose("#memory-model", "A config.json, pasted or uploaded")
+    memory.part("#memory-config textarea").fill(json.dumps(CONFIG))
+    memory.part("#memory-read").click()
+    # 2 x 3 layers x 4 heads x 32 x 2 bytes, for each of 4,096 tokens: 6 MiB
+    expect(memory.memory_headline).to_contain_text("takes 6 MiB")
+    memory.part("#memory-config textarea").fill("{")
+    memory.part("#memory-read").click()
+    expect(memory.part("#memory-notice")).to_contain_text("config")
+    expect(memory.memory_headline).to_contain_text("takes 6 MiB")
+
+
+@pytest.mark.parametrize("grows_with", ["users", "layers", "KV heads", "length"])
+def test_the_growth_is_drawn_along_what_is_chosen(page: Served, memory: Screen, grows_with: str) -> None:
+    memory.part("#memory-by").get_by_text(grows_with, exact=True).click()
+    memory.expect_drawn("#memory-growth")
+
+
+def test_what_is_measured_is_what_was_predicted(page: Served, memory: Screen) -> None:
+    memory.part("#memory-measure").click()
+    expect(memory.part("#memory-measured")).to_contain_text("4 of 4 layers hold exactly what was predicted")
+    expect(memory.part("#memory-measured")).to_contain_text("0 bytes difference")
+    expect(memory.part("#memory-measure")).to_be_visible()
+
+
+def test_a_measurement_can_be_stopped(page: Served, memory: Screen) -> None:
+    with page.puppet.held(after=1):
+        memory.part("#memory-measure").click()
+        page.puppet.wait_until_held()
+        memory.part("#memory-stop").click()
+        page.puppet.let_go()
+        expect(memory.part("#memory-measured")).to_contain_text("Stopped")
+    expect(memory.part("#memory-measure")).to_be_visible()
+
+
+def test_it_answers_while_another_visitors_run_is_going(page: Served, opened: Callable[..., Screen]) -> None:
+    other = opened(page)
+    with page.puppet.held(after=2):
+        other.send("hi")
+        page.puppet.wait_until_held()
+        screen = opened(page, "/?tab=memory")
+        expect(screen.memory_headline).to_contain_text("takes 4 MiB")
+        fill(screen, "#memory-length", 8192)
+        expect(screen.memory_headline).to_contain_text("takes 8 MiB")
+    other.wait_for_answer(1)

@@ -1,0 +1,181 @@
+"""The page as a whole: how it opens, on a phone, in light and dark, by keyboard, for people who hear it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.browser.screen import Screen
+from tests.puppet import Puppet
+from tests.served import Served, served
+from tests.tiny_backend import tiny_backend
+
+pytestmark = pytest.mark.browser
+
+TABS = ("Chat", "Compare", "Memory")
+THEMES = ("light", "dark")
+every_tab = pytest.mark.parametrize("tab", TABS)
+every_theme = pytest.mark.parametrize("theme", THEMES)
+PHONE = {"viewport": {"width": 375, "height": 740}, "has_touch": True, "is_mobile": True}
+UNLABELLED = """() => [...document.querySelectorAll(
+  "input:not([type=hidden]):not([type=file]), textarea, select, button, [role=tab], [role=slider], [role=listbox]"
+)].filter(e => e.checkVisibility({visibilityProperty: true}) && !(
+  e.ariaLabel || e.title || e.innerText?.trim() || e.labels?.length ||
+  [...(e.getAttribute("aria-labelledby") ?? "").split(" ")].some(id => id && document.getElementById(id)?.innerText.trim())
+)).map(e => e.outerHTML.slice(0, 200))"""
+WIDER_THAN_THE_WINDOW = """() => [...document.querySelectorAll("body *")].filter(e => {
+  const box = e.getBoundingClientRect();
+  if (!box.width || !box.height || !e.checkVisibility({visibilityProperty: true})) return false;
+  for (let up = e.parentElement; up; up = up.parentElement)
+    if (["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(up).overflowX) && up !== document.body) return false;
+  return box.right > window.innerWidth + 1 || box.left < -1;
+}).map(e => e.tagName + "#" + e.id + "." + e.className).slice(0, 5)"""
+
+
+def filled(screen: Screen, tab: str) -> None:
+    """The tab with something in it: an answered conversation, a comparison, a plan."""
+    screen.served.puppet.answer = b"Mercury, **Venus** and `Earth`.\n\n1. one\n2. two"
+    if tab == "Chat":
+        screen.ask("Name three planets. " * 20)
+        screen.unfold("#chat-settings")
+    if tab == "Compare":
+        screen.open_tab("Compare")
+        screen.start_comparison(new_tokens=12)
+        screen.wait_for_comparison()
+        screen.expect_drawn("#compare-faster-work")
+    if tab == "Memory":
+        screen.open_tab("Memory")
+        expect(screen.memory_headline).to_contain_text("cache takes")
+        screen.expect_drawn("#memory-sharing")
+
+
+@pytest.mark.parametrize(
+    ("path", "tab"),
+    [
+        ("/", "Chat"),
+        ("/?tab=chat", "Chat"),
+        ("/?tab=compare", "Compare"),
+        ("/?tab=memory", "Memory"),
+        ("/?tab=../../etc/passwd", "Chat"),
+        ("/?tab=<script>", "Chat"),
+    ],
+)
+def test_an_address_opens_its_tab(page: Served, opened: Callable[..., Screen], path: str, tab: str) -> None:
+    screen = opened(page, path)
+    expect(screen.part("#kv-tabs").get_by_role("tab", name=tab, exact=True)).to_have_attribute("aria-selected", "true")
+
+
+@every_tab
+def test_the_address_follows_the_tab(page: Served, screen: Screen, tab: str) -> None:
+    screen.open_tab("Memory")
+    screen.open_tab(tab)
+    expect(screen.part(f"#tab-{tab.lower()}")).to_be_visible()
+    assert f"tab={tab.lower()}" in screen.tab.url
+
+
+@every_tab
+def test_there_is_one_first_heading_and_every_control_has_a_name(page: Served, screen: Screen, tab: str) -> None:
+    filled(screen, tab)
+    expect(screen.part("h1")).to_have_count(1)
+    expect(screen.part("h1")).to_have_text("kvdemo")
+    assert screen.tab.evaluate(UNLABELLED) == []
+
+
+@every_tab
+def test_on_a_phone_nothing_scrolls_sideways(page: Served, opened: Callable[..., Screen], tab: str) -> None:
+    screen = opened(page, **PHONE)
+    filled(screen, tab)
+    width = screen.tab.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth, window.innerWidth]")
+    assert max(width) == 375, screen.tab.evaluate(WIDER_THAN_THE_WINDOW)
+    assert screen.tab.evaluate(WIDER_THAN_THE_WINDOW) == []
+
+
+def test_on_a_phone_one_line_stands_for_the_panel(page: Served, opened: Callable[..., Screen]) -> None:
+    screen = opened(page, **PHONE)
+    page.puppet.answer = b"Mercury, Venus and Earth."
+    screen.ask("hi")
+    line = screen.part("#chat-line")
+    expect(line).to_be_visible()
+    expect(line).to_contain_text("tokens ·")
+    expect(line).to_contain_text("KiB")
+
+
+@every_theme
+@every_tab
+def test_axe_finds_nothing_serious(page: Served, opened: Callable[..., Screen], tab: str, theme: str) -> None:
+    screen = opened(page, color_scheme=theme, reduced_motion="reduce")
+    assert screen.tab.evaluate("document.body.classList.contains('dark')") is (theme == "dark")
+    filled(screen, tab)
+    found = Axe().run(screen.tab).response["violations"]
+    serious = {
+        one["id"]: [node["html"][:200] for node in one["nodes"][:4]]
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    }
+    assert serious == {}
+
+
+@every_theme
+def test_text_and_paper_are_apart_and_charts_follow_the_theme(
+    page: Served, opened: Callable[..., Screen], theme: str
+) -> None:
+    screen = opened(page, color_scheme=theme)
+    filled(screen, "Memory")
+    paper, ink = screen.tab.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('h1')).color]"
+    )
+    assert (light(paper) > 0.8, light(ink) < 0.3) == (theme == "light", theme == "light")
+    title = screen.part("#memory-growth .gtitle, #memory-growth .annotation-text").first
+    drawn = title.evaluate("element => getComputedStyle(element).fill")
+    assert abs(light(drawn) - light(paper)) > 0.3
+
+
+def light(colour: str) -> float:
+    """Lightness of "rgb(1, 2, 3)" from 0 to 1."""
+    red, green, blue = (int(part) for part in colour.split("(")[1].rstrip(")").split(",")[:3])
+    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+
+@pytest.fixture(scope="module")
+def loading_page() -> Iterator[Served]:
+    """A page whose model has not begun to load."""
+    puppet = Puppet()
+    with closing(tiny_backend(model=puppet.model)) as backend, served(backend, puppet=puppet) as page:
+        yield page
+
+
+def test_the_page_is_there_while_the_model_loads_and_then_shows_it(loading_page: Served, chromium: object) -> None:
+    tab = chromium.new_page()  # type: ignore[attr-defined]
+    tab.goto(loading_page.url + "/?tab=memory")
+    chip = tab.locator("#kv-header .kv-chip")
+    expect(chip).to_contain_text("Loading")
+    screen = Screen(tab, loading_page)
+    screen.choose("#memory-model", "Llama-3.1-8B")
+    expect(screen.memory_headline).to_contain_text("Llama-3.1-8B")
+    screen.open_tab("Chat")
+    screen.send("hi")
+    expect(screen.part("#chat-notice")).to_contain_text("still loading")
+    expect(screen.box).to_have_value("hi")
+    loading_page.backend.start()
+    expect(chip).to_contain_text("parameters")
+    loading_page.puppet.answer = b"Here I am."
+    screen.ask("hi")
+    expect(screen.answers.last).to_contain_text("Here I am.")
+    tab.close()
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_page_up(chromium: object) -> None:
+    from kvdemo.facts.model import Failed
+    from tests.fake_backend import FakeBackend
+
+    backend = FakeBackend(model=Failed("lost/model", "The folder holds no config.json: name another with --model."))
+    with served(backend) as page:
+        tab = chromium.new_page()  # type: ignore[attr-defined]
+        tab.goto(page.url)
+        expect(tab.locator("#kv-header")).to_contain_text("lost/model could not be loaded")
+        expect(tab.locator("#kv-header")).to_contain_text("name another with --model")
+        tab.close()
