@@ -77,13 +77,20 @@ def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
     return (
         '<div class="kv-change">'
         f'<div><h3 class="kv-card-title">Keep this: {text(label)}</h3>{code_block(change.keep_call)}'
-        '<p class="kv-small">Where the call cannot be changed, the same in generation_config.json:</p>'
-        f"{code_block(change.keep_file_text)}</div>"
+        f"{_file('Where the call cannot be changed, the same in generation_config.json:', change.keep_file_text)}</div>"
         f'<div><h3 class="kv-card-title">Go back: what was in force before</h3>{code_block(change.back_call)}'
-        f'<p class="kv-small">and generation_config.json as it was:</p>{code_block(change.back_file_text)}</div>'
-        f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}</div>'
-        f"{''.join(f'<p class=kv-small>{text(note)}</p>' for note in change.notes)}</div>"
+        f"{_file('and generation_config.json as it was:', change.back_file_text)}</div>"
+        f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}'
+        f"{''.join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)}</div></div>"
     )
+
+
+def _file(words: str, content: str) -> str:
+    """JSON to copy under these words, where there is any; then what else to do, in words."""
+    end = content.rfind("}") + 1 if content.startswith("{") else 0
+    rest = content[end:].strip()
+    values = f'<p class="kv-small">{words}</p>{code_block(content[:end])}' if end else ""
+    return values + (f'<p class="kv-small">{text(rest)}</p>' if rest else "")
 
 
 def code_block(code: str) -> str:
