@@ -74,6 +74,7 @@ def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
         words = "What was in force for this model is not known here: run the comparison on this machine first."
         return f'<p class="kv-small">{words}</p>'
     label = labels[chosen]
+    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)
     return (
         '<div class="kv-change">'
         f'<div><h3 class="kv-card-title">Keep this: {text(label)}</h3>{code_block(change.keep_call)}'
@@ -81,7 +82,7 @@ def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
         f'<div><h3 class="kv-card-title">Go back: what was in force before</h3>{code_block(change.back_call)}'
         f"{_file('and generation_config.json as it was:', change.back_file_text)}</div>"
         f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}'
-        f"{''.join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)}</div></div>"
+        f"{notes}</div></div>"
     )
 
 
