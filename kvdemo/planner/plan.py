@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvdemo.facts.plans import Architecture, LayerFootprint, LayerPlan, MemoryPlan, MemoryRequest
-from kvdemo.planner.fitting import capacity_of, crossing
+from kvdemo.planner.fitting import Groups, capacity_of, crossing
 from kvdemo.planner.notes import notes_of
 from kvdemo.planner.sizes import FLOAT8_SCALES_BYTES, Sizes, grouped, weights_dtype_bits
 
@@ -86,11 +86,8 @@ def predict_layer(footprint: LayerFootprint, strategy_kind: str, seq_len: int, b
 
 def growth(architecture: Architecture, request: MemoryRequest, lengths: Iterable[int]) -> list[tuple[int, int, int]]:
     """(length, held bytes, reserved bytes) of the whole batch at each length in tokens."""
-    found = []
-    for length in lengths:
-        made = replace(request, seq_len=length)
-        found.append((length, *_totals(architecture, made)))
-    return found
+    groups = grouped(architecture.layers)
+    return [(length, *_totals(architecture, replace(request, seq_len=length), groups)) for length in lengths]
 
 
 def growth_by_users(
@@ -200,9 +197,9 @@ def _reserved(architecture: Architecture, sizes: Sizes, layer: LayerFootprint, l
     return sizes.reserved(layer, length) if architecture.static else sizes.held(layer, length)
 
 
-def _totals(architecture: Architecture, request: MemoryRequest) -> tuple[int, int]:
-    """(held, reserved) bytes of all layers for the whole batch."""
-    sizes, groups = Sizes.of(request, architecture.encoder_len), grouped(architecture.layers)
+def _totals(architecture: Architecture, request: MemoryRequest, groups: Groups | None = None) -> tuple[int, int]:
+    """(held, reserved) bytes of all layers for the whole batch; groups: of its layers, where they are at hand."""
+    sizes, groups = Sizes.of(request, architecture.encoder_len), groups or grouped(architecture.layers)
     held = sum(count * sizes.held(layer, request.seq_len) for layer, count in groups)
     reserved = sum(count * _reserved(architecture, sizes, layer, request.seq_len) for layer, count in groups)
     return request.batch_size * held, request.batch_size * reserved

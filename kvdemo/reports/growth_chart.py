@@ -31,6 +31,7 @@ from kvdemo.reports.placing import Label, Sheet, text_px
 __all__ = ["GROWS_WITH", "growth_chart"]
 
 PLOT_PX = 260
+NAME_PX = 32  # above the largest size
 
 Pixels = Callable[[float], float]
 """Bytes -> pixels above the plot's lower edge."""
@@ -42,16 +43,18 @@ def growth_chart(
     *,
     measured: Sequence[MeasuredPoint] = (),
     others: Sequence[MemoryPlan] = (),
+    kept: str = "",
 ) -> go.Figure:
     """How does it grow with length, users, layers or KV heads? One line per strategy, weights and budget as lines.
 
     by         a key of GROWS_WITH
     measured   points of the loaded model (one request), drawn where the plan is for one request and grows by length
     others     up to three further models, one line each
+    kept       what the cache is called where it is neither dynamic nor static
     """
     axis = GROWS_WITH[by]
     most = longest(plan, others) if by == "length" else max(64, 4 * plan.request.batch_size)
-    lines = lines_of(plan, axis, most, others)
+    lines = lines_of(plan, axis, most, others, kept)
     if not lines:
         figure = blank(f"How does it grow with {axis.title}?", height=140, x={"visible": False}, y={"visible": False})
         note(figure, "This model does not keep keys<br>and values by head.", Spot(0, 1, (-40, 0), stand="top"))
@@ -101,26 +104,31 @@ def growth_chart(
         [((math.log10(x) - left) / (right - left), pixels(size)) for x, size in line.points] for line in lines
     ]
     draw_corner(figure, sheet, corner)
+    for level, at, _ in found:
+        mark = Label((math.log10(at) - left) / (right - left), pixels(level.size) - 9, 18, 18, shift_px=-9)
+        sheet.labels.append(mark)
     draw_levels(figure, levels, (left, right), sheet, pixels)
+    if not others:
+        label_lines(figure, lines, sheet, pixels)
     for line in lines:
         line_xs, line_ys = zip(*line.points, strict=True)
         hover = f"{line.label}: %{{customdata}} at %{{x:,}}"
         strong_line(figure, line.meaning, line_xs, line_ys, hover, name=line.label, words=format_bytes)
     banner(figure, labels, left=62)
-    if not labels:
-        label_lines(figure, lines, sheet, pixels)
     draw_crossings(figure, found, lines[0].meaning)
     draw_measured(figure, shown)
     return figure
 
 
 def y_range(lines: Sequence[GrowthLine], levels: Sequence[Level], plot_px: int, free_px: int) -> tuple[float, float]:
-    """Decades that hold everything, with free_px under the right half of the lines for the words in the corner."""
+    """Decades that hold everything, with room for a name on top and free_px under most of the lines for the corner."""
     sizes = [size for line in lines for _, size in line.points if size] + [level.size for level in levels]
-    low, high = math.log10(min(sizes) * 0.6), math.log10(max(sizes) * 3)
-    quarter = [sorted(size for _, size in line.points if size)[len(line.points) // 8] for line in lines]
-    share = free_px / plot_px
-    return min(low, (math.log10(min(quarter)) - high * share) / (1 - share)), high
+    bottom, top = math.log10(min(sizes) * 0.6), math.log10(max(sizes))
+    most = [sorted(size for _, size in line.points if size)[len(line.points) // 8] for line in lines]
+    quarter = math.log10(min([*most, *(level.size for level in levels)]))
+    above, below = NAME_PX / plot_px, free_px / plot_px
+    low = min(bottom, (quarter * (1 - above) - top * below) / (1 - above - below))
+    return low, (top - low * above) / (1 - above)
 
 
 def draw_levels(
@@ -140,7 +148,7 @@ def draw_levels(
         label = sheet.place(
             [
                 Label(share, height + up, width, shift_px=shift, anchor=anchor)
-                for share, shift, anchor in ((0, 6, "left"), (1, -2, "right"), (0.5, 0, "right"))
+                for share, shift, anchor in ((0, 6, "left"), (1, -2, "right"), (0.6, 0, "right"), (0.4, 0, "left"))
                 for up in (3, -TEXT_PX - 3)
             ]
         )
@@ -151,9 +159,10 @@ def label_lines(figure: go.Figure, lines: Sequence[GrowthLine], sheet: Sheet, pi
     """Each line's name at its end, else along it: above the largest line, below the others, where no other line is near."""
     for row, line in enumerate(sorted(lines, key=lambda line: -line.points[-1][1])):
         width = text_px(f"o {line.label}")
-        above, below = (8, 16, 28), (-TEXT_PX - 8, -TEXT_PX - 18, -TEXT_PX - 30, -TEXT_PX - 46)
+        above = (8, 16, 28, 44, 60)
+        below = tuple(-TEXT_PX - gap for gap in (8, 18, 30, 46, 64))
         places = [(1.0, line.points[-1][1])]
-        places += [(share, line.points[round(share * (len(line.points) - 1))][1]) for share in (0.75, 0.5, 0.3)]
+        places += [(share, line.points[round(share * (len(line.points) - 1))][1]) for share in (0.85, 0.7, 0.55, 0.4)]
         candidates = [
             Label(share, pixels(size) + up, width, anchor="right")
             for ups in ((above, below) if row == 0 else (below, above))

@@ -9,7 +9,7 @@ from kvdemo.facts.plans import MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.palette import MEANINGS, Meaning, of_strategy
 from kvdemo.planner.plan import by_kv_heads, by_layers, growth, growth_by_users, lengths_up_to
-from kvdemo.reports.look import clean
+from kvdemo.reports.look import clean, glyph
 
 __all__ = [
     "GROWS_WITH",
@@ -105,17 +105,21 @@ Crossing = tuple[Level, int, str]
 """A level, where the line reaches it on the axis, and both in words."""
 
 
-def lines_of(plan: MemoryPlan, axis: Axis, most: int, others: Sequence[MemoryPlan]) -> list[GrowthLine]:
-    """The growing cache (and the fixed one where it differs), 8-bit floats where they can be used, other models."""
+def lines_of(plan: MemoryPlan, axis: Axis, most: int, others: Sequence[MemoryPlan], kept: str = "") -> list[GrowthLine]:
+    """The growing cache (and the fixed one where it differs), 8-bit floats where they can be used, other models.
+
+    kept   what the cache is called where it is neither dynamic nor static
+    """
     points = axis.points(plan, most)
     if not points:
         return []
     held, reserved = [(x, size) for x, size, _ in points], [(x, size) for x, _, size in points]
     apart = any(abs(more - less) > 0.03 * max(more, 1) for (_, less), (_, more) in zip(held, reserved, strict=True))
     name = clean(plan.architecture.name, max_chars=24) if others else ""
-    lines = [GrowthLine(name or ("dynamic" if apart else "dynamic, static"), of_strategy("dynamic"), held)]
+    usual = kept or ("dynamic" if apart else "dynamic, static")
+    lines = [GrowthLine(name or usual, of_strategy("dynamic"), held)]
     if others:
-        meanings = [of_strategy(key) for key in ("none", "static", "static-compiled")]
+        meanings = [of_strategy(key) for key in ("none", "fp8", "static-compiled")]
         for other, meaning in zip(others, meanings, strict=False):
             drawn = replace(of_strategy("dynamic"), dash=meaning.dash, marker=meaning.marker)
             other_points = [(x, size) for x, size, _ in axis.points(other, most)]
@@ -144,15 +148,18 @@ def lengths_from_one(most: int) -> list[int]:
 
 
 def levels_of(plan: MemoryPlan, *, several: bool = False) -> list[Level]:
-    """The sizes that do not grow: the weights, and what the budget leaves beside them; of the first of several models."""
+    """The sizes that do not grow: the weights, and what the budget leaves beside them.
+
+    several   other models are drawn, too: these sizes belong to the first one and carry its marker
+    """
     levels = []
     weights = plan.weight_bytes
+    whose = f"{glyph(of_strategy('dynamic'))} " if several else ""
     if weights:
-        of = f" of {clean(plan.architecture.name, max_chars=20)}" if several else ""
-        words = f"weights{of} {format_bytes(weights)}"
+        words = f"{whose}weights {format_bytes(weights)}"
         levels.append(Level(words, weights, MEANINGS["weights"], "○ passes the weights at", "circle-open"))
     if plan.capacity is not None and plan.capacity.budget_bytes > (weights or 0):
-        words = f"{plan.capacity.budget_bytes / 2**30:g} GiB" + (" less weights" if weights else "")
+        words = f"{whose}{plan.capacity.budget_bytes / 2**30:,g} GiB" + (" less weights" if weights else "")
         beside = plan.capacity.budget_bytes - (weights or 0)
         levels.append(Level(words, beside, MEANINGS["budget"], "◇ fills the budget at", "diamond-open"))
     return levels

@@ -5,6 +5,7 @@ Pixels count from the plot's lower left corner. The width of text is an estimate
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ __all__ = ["Label", "Sheet", "text_px"]
 
 WIDTHS_PX = (225, 340, 480)  # of the plot on a phone, in a narrow window, on a desk
 BOLD_CHAR_PX = 8.2
-STEP_PX = 4
 AIR_PX = 3
 
 Line = Sequence[tuple[float, float]]
@@ -60,9 +60,15 @@ class Sheet:
 
     def place(self, candidates: Sequence[Label]) -> Label:
         """The first candidate that is in nobody's way, else the one that is least; it is on the sheet from now on."""
-        chosen = min(candidates, key=self._trouble)  # min takes the first of equals
-        self.labels.append(chosen)
-        return chosen
+        best, least = candidates[0], math.inf
+        for label in candidates:
+            trouble = self._trouble(label)
+            if trouble < least:
+                best, least = label, trouble
+            if not trouble:
+                break
+        self.labels.append(best)
+        return best
 
     def _trouble(self, label: Label) -> float:
         """How much of this label's place is taken, over all widths; 0: nothing."""
@@ -70,8 +76,8 @@ class Sheet:
         taken = 20 * outside
         for plot_px in WIDTHS_PX:
             left, right = label.span(plot_px)
-            taken += 2 * (max(0, -left - 4) + max(0, right - plot_px - 4))
-            taken += 100 * sum(label.meets(other, plot_px) for other in self.labels)
+            taken += 20 * (max(0, -left) + max(0, right - plot_px - 4))
+            taken += 500 * sum(label.meets(other, plot_px) for other in self.labels)
             taken += sum(_crossed_px(line, label, plot_px) for line in self.lines)
         return taken
 
@@ -83,17 +89,21 @@ def text_px(text: str) -> float:
 
 
 def _crossed_px(line: Line, label: Label, plot_px: float) -> float:
-    """Along how many pixels does the line run through the label?"""
+    """Along how many pixels, across or up, does the line run through the label and a little air around it?"""
     left, right = label.span(plot_px)
+    left, right = left - AIR_PX, right + AIR_PX
     low, high = label.bottom - AIR_PX + 1, label.bottom + label.height + AIR_PX
     crossed = 0.0
     for (share, y), (next_share, next_y) in pairwise(line):
         start, end = share * plot_px, next_share * plot_px
-        if end < left - AIR_PX or start > right + AIR_PX:
+        if end < left or start > right or max(y, next_y) <= low or min(y, next_y) >= high:
             continue
-        steps = max(1, round(max(abs(end - start), abs(next_y - y)) / STEP_PX))
-        for step in range(steps + 1):
-            x, here = start + (end - start) * step / steps, y + (next_y - y) * step / steps
-            if left - AIR_PX <= x <= right + AIR_PX and low < here < high:
-                crossed += STEP_PX
+        across, up = end - start, next_y - y
+        first, last = 0.0, 1.0  # the part of the segment that is inside
+        for begin, length, lower, upper in ((start, across, left, right), (y, up, low, high)):
+            if length:
+                one, other = sorted(((lower - begin) / length, (upper - begin) / length))
+                first, last = max(first, one), min(last, other)
+        if last > first:
+            crossed += (last - first) * max(across, abs(up))
     return crossed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.ui.markup import table, text
-from kvdemo.ui.memory_words import budget_words, free_words, requests_words
+from kvdemo.ui.memory_words import budget_words, figure_of, free_words, requests_words
 
 __all__ = ["arithmetic_card", "figures_card", "fits_card"]
 
@@ -22,8 +22,11 @@ def arithmetic_card(plan: MemoryPlan) -> str:
     return f'<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{body}</div>'
 
 
-def figures_card(plan: MemoryPlan) -> str:
-    """Held, reserved and uniform, where they differ, and why; then the sums that people ask for."""
+def figures_card(plan: MemoryPlan, kept: MemoryPlan | None = None, keeping: str = "dynamic") -> str:
+    """Held, reserved and uniform, where they differ, and why; then the sums that people ask for.
+
+    kept, keeping   the plan that the sums are of, where it is another, and how its cache is kept
+    """
     figures = (
         ("held", plan.held_bytes, _held_because(plan)),
         ("reserved", plan.reserved_bytes, _reserved_because(plan)),
@@ -39,21 +42,20 @@ def figures_card(plan: MemoryPlan) -> str:
             for name, size, words in figures
         )
     else:
-        same = "The cache does not grow." if not plan.bytes_per_token else "Every layer keeps every token."
+        same = "The cache does not grow." if not plan.bytes_per_token else "Every attention layer keeps every token."
         body = (
             f'<p class="kv-said"><strong>{format_bytes(plan.held_bytes)}</strong>, whether the cache grows with every token, '
             f"is reserved at once, or has one page size for all layers. {same}</p>"
         )
-    return (
-        f'<div class="kv-card kv-three"><h2 class="kv-card-title">Held, reserved, uniform</h2>{body}{_sums(plan)}</div>'
-    )
+    title = '<h2 class="kv-card-title">Held, reserved, uniform</h2>'
+    return f'<div class="kv-card kv-three">{title}{body}{_sums(kept or plan, keeping)}</div>'
 
 
 def _held_because(plan: MemoryPlan) -> str:
     windows = _windows(plan)
     if len(windows) == 1:
-        between = f"a layer with a window of {format_count(windows[0])} keeps {format_count(windows[0] - 1)} tokens between steps"
-        return f"a growing cache; {between}"
+        window, kept = format_count(windows[0]), format_count(windows[0] - 1)
+        return f"a growing cache; a layer with a window of {window} keeps {kept} tokens between steps"
     return (
         "a growing cache; a layer keeps one token less than its window between steps" if windows else "a growing cache"
     )
@@ -71,18 +73,18 @@ def _windows(plan: MemoryPlan) -> list[int]:
     return sorted(window for window in found if window <= plan.request.seq_len)
 
 
-def _sums(plan: MemoryPlan) -> str:
+def _sums(plan: MemoryPlan, keeping: str) -> str:
     """What one token, one request and the weights take."""
-    batch = plan.request.batch_size
+    batch, cache = plan.request.batch_size, figure_of(plan, keeping)
     rows = [("One more token of one request", f"{format_count(plan.bytes_per_token)} bytes")]
     if plan.fixed_state_bytes:
         rows.append(("States, whatever the length", format_bytes(plan.fixed_state_bytes)))
     if batch > 1:
-        rows.append(("One request", format_bytes(plan.held_bytes / batch)))
-    rows.append((f"Cache of {requests_words(plan)}", format_bytes(plan.held_bytes)))
+        rows.append(("One request", format_bytes(cache / batch)))
+    rows.append((f"Cache of {requests_words(plan)}", format_bytes(cache)))
     if plan.weight_bytes:
         rows.append(("Weights", format_bytes(plan.weight_bytes)))
-        rows.append(("Together", format_bytes(plan.held_bytes + plan.weight_bytes)))
+        rows.append(("Together", format_bytes(cache + plan.weight_bytes)))
     body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
     return f'<table class="kv-table kv-sums"><tbody>{body}</tbody></table>'
 

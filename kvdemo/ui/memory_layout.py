@@ -68,7 +68,7 @@ def build(backend: Any, mode: str) -> MemoryParts:
 def _form(backend: Any, mode: str) -> dict[str, Any]:
     link_notice = fragment(elem_id="memory-link-notice")
     parts = _model(backend, mode)
-    seq_len = gr.Number(FIRST.seq_len, label="Sequence length, tokens", precision=0, minimum=1, elem_id="memory-length")
+    seq_len = gr.Number(FIRST.seq_len, label="Sequence length, tokens", elem_id="memory-length")
     with gr.Column(elem_id="memory-slider-box"):
         slider = gr.Slider(
             SHORTEST_LOG2,
@@ -81,7 +81,7 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
             elem_id="memory-slider",
         )
         limit = fragment(limit_mark(None), elem_id="memory-limit")
-    batch = gr.Number(FIRST.batch_size, label="Requests at once", precision=0, minimum=1, elem_id="memory-batch")
+    batch = gr.Number(FIRST.batch_size, label="Requests at once", elem_id="memory-batch")
     keeping = gr.Dropdown(
         [(label, key) for key, label in KEEPINGS.items()],
         value=FIRST.keeping,
@@ -97,10 +97,8 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
         elem_id="memory-dtype",
     )
     with gr.Row(elem_classes="kv-pair"):
-        budget = gr.Number(FIRST.budget_gib, label="Budget, GiB", minimum=0, min_width=100, elem_id="memory-budget")
-        free = gr.Number(
-            FIRST.keep_free_percent, label="Keep free, %", minimum=0, maximum=99, min_width=100, elem_id="memory-free"
-        )
+        budget = gr.Number(FIRST.budget_gib, label="Budget, GiB", min_width=100, elem_id="memory-budget")
+        free = gr.Number(FIRST.keep_free_percent, label="Keep free, %", min_width=100, elem_id="memory-free")
     others = gr.Dropdown(
         backend.catalogue(),
         value=[],
@@ -117,16 +115,12 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
             1,
             label="Devices (tensor parallel)",
             info="KV heads and weights are divided; figures are those of one device.",
-            precision=0,
-            minimum=1,
             elem_id="memory-parallel",
         )
         encoder = gr.Number(
             None,
             label="Encoder length, tokens",
             info="For encoder-decoders: what cross-attention keeps. Empty: the model's own.",
-            precision=0,
-            minimum=1,
             elem_id="memory-encoder",
         )
     weigh = gr.Button("Measure on the loaded model", elem_id="memory-measure")
@@ -162,18 +156,12 @@ def _model(backend: Any, mode: str) -> dict[str, Any]:
         ask = gr.Button("Fetch its config.json", size="sm", elem_id="memory-ask")
     with gr.Column(visible=False, elem_id="memory-hand-box", elem_classes="kv-box") as hand_box:
         with gr.Row(elem_classes="kv-pair"):
-            layers = gr.Number(
-                None, label="Layers", precision=0, minimum=1, min_width=80, elem_id="memory-layers-typed"
-            )
-            head_dim = gr.Number(
-                None, label="head_dim", precision=0, minimum=1, min_width=80, elem_id="memory-head-dim"
-            )
+            layers = gr.Number(None, label="Layers", min_width=80, elem_id="memory-layers-typed")
+            head_dim = gr.Number(None, label="head_dim", min_width=80, elem_id="memory-head-dim")
         kv_heads = gr.Textbox(
             label="KV heads", placeholder="8, or one per layer: 8, 8, 4 ...", max_lines=2, elem_id="memory-kv-heads"
         )
-        parameters = gr.Number(
-            None, label="Parameters, billions (for the weights)", minimum=0, elem_id="memory-parameters"
-        )
+        parameters = gr.Number(None, label="Parameters, billions (for the weights)", elem_id="memory-parameters")
         use_hand = gr.Button("Use these numbers", size="sm", visible=False, elem_id="memory-use-hand")
     about = fragment(elem_id="memory-about")
     return {

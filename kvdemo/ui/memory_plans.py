@@ -5,9 +5,8 @@ Handlers take plain values, ask the backend and give back a MemoryView; the tab 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import gradio as gr
@@ -80,8 +79,11 @@ def plan_view(
         ]
     except KvdemoError as error:
         return MemoryView(notice=problem(error, shown))
-    parts = _drawn(plan, as_built, form.keeping, beside, compared)
-    return _changed({**parts, "notice": ""}, asked_words(plan), shown or {})
+    parts = _parts(plan, as_built, form.keeping, beside, compared)
+    old = shown or {}
+    new = {name: make() for name, (key, make) in parts.items() if old.get(name) != key}
+    keys = {name: key for name, (key, _) in parts.items()}
+    return MemoryView(shown={**keys, LAST: asked_words(plan)}, notice="", **new)
 
 
 def problem(error: KvdemoError, shown: Shown | None = None) -> str:
@@ -105,31 +107,46 @@ def _notice(what: object, more: str, shown: Shown | None, *, hinted: bool = Fals
     return f'<div class="{kind} kv-stale" role="{role}">{text(what)} <span class="kv-small">{text(small)}</span></div>'
 
 
-def _changed(parts: Mapping[str, Any], said: str, shown: Shown) -> MemoryView:
-    """A view of the parts that differ from what is shown."""
-    digests = {name: _digest(part) for name, part in parts.items()}
-    new = {name: part for name, part in parts.items() if digests[name] != shown.get(name) or name == "notice"}
-    return MemoryView(shown={**digests, LAST: said}, **new)
-
-
-def _digest(part: Any) -> str:
-    content = part if isinstance(part, str) else part.to_json()
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _drawn(
+def _parts(
     plan: MemoryPlan, as_built: MemoryPlan, keeping: str, beside: Beside, compared: Sequence[MemoryPlan]
-) -> dict[str, Any]:
+) -> dict[str, tuple[str, Callable[[], Any]]]:
+    """Every part: what it depends on, as a key, and how it is made. Words are made at once, charts only when they differ."""
     from kvdemo.reports.growth_chart import growth_chart
     from kvdemo.reports.layer_charts import layer_chart, sharing_chart
 
     by = beside.by if isinstance(beside.by, str) and beside.by in GROWS else "length"
-    return {
+    kept = "one page size" if keeping == "uniform" else ""
+    sized = _without(plan, budget_gib=None, keep_free=0, weights_dtype=None)
+    words = {
         "headline": headline_card(plan, keeping),
-        "growth": growth_chart(plan, by, measured=beside.measured, others=compared),
-        "layers": layer_chart(plan),
         "arithmetic": arithmetic_card(plan),
         "fits": fits_card(plan),
-        "sharing": sharing_chart(plan),
-        "figures": figures_card(as_built),
+        "figures": figures_card(as_built, plan, keeping),
     }
+    grows = (by, kept, _key(*beside.measured), _growing(plan, by), *(_growing(one, by) for one in compared))
+    return {
+        **{name: (_key(card), lambda card=card: card) for name, card in words.items()},
+        "growth": (
+            _key(*grows),
+            lambda: growth_chart(plan, by, measured=beside.measured, others=compared, kept=kept),
+        ),
+        "layers": (sized, lambda: layer_chart(plan)),
+        "sharing": (sized, lambda: sharing_chart(plan)),
+    }
+
+
+def _growing(plan: MemoryPlan, by: str) -> str:
+    """What a growth chart depends on: with length on its axis, the asked length only where it is beyond all others."""
+    usual = max(plan.architecture.context_limit or 0, 1024)
+    length = 1 if by == "length" and plan.request.seq_len <= usual else plan.request.seq_len
+    return _without(plan, keep_free=0, seq_len=length)
+
+
+def _without(plan: MemoryPlan, **usual: Any) -> str:
+    """A plan's model and request, with `usual` in place of what makes no difference."""
+    return _key(plan.architecture, replace(plan.request, **usual))
+
+
+def _key(*values: Hashable) -> str:
+    """Equal for equal values, in this process."""
+    return f"{hash(values):x}"

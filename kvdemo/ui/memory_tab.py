@@ -230,7 +230,7 @@ def _opened(backend: Any, settings: Settings) -> Callable[[Mapping[str, Any]], l
     def opened(query: Mapping[str, Any]) -> list[Any]:
         """The form that the address asks for, and what in it could not be read."""
         asked = asked_by(query, known, hub=settings.mode == "local")
-        words = " ".join(asked.problems)
+        words = " ".join(f"{problem}." for problem in asked.problems)
         notice = (
             f'<div class="kv-notice" role="alert">The link could not be read as a whole. {text(words)}</div>'
             if words

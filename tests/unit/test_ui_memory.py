@@ -122,7 +122,7 @@ def test_the_three_figures_are_named_where_they_differ() -> None:
     gemma = figures_card(make_plan(catalog.architecture("Gemma-3-27B"), MemoryRequest(seq_len=131_072)))
     assert all(f"<strong>{name}</strong>" in gemma for name in ("held", "reserved", "uniform"))
     llama = figures_card(make_plan(catalog.architecture(LLAMA), MemoryRequest(seq_len=1024)))
-    assert "Every layer keeps every token" in llama
+    assert "Every attention layer keeps every token" in llama
 
 
 def test_lengths_at_the_models_limit_are_marked() -> None:
