@@ -1,0 +1,100 @@
+"""Answers to a visitor: one turn of a conversation, what is kept for the next, and the same turns without it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from kvdemo.backend.model import OverModel
+from kvdemo.errors import ContextFull
+from kvdemo.facts.events import Finished, GenerationEvent
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
+
+__all__ = ["Chat"]
+
+PREFILL_CHUNK = 512
+
+
+class Chat(OverModel):
+    """The part of the backend that talks."""
+
+    def chat(
+        self,
+        messages: tuple[Message, ...],
+        *,
+        max_new_tokens: int,
+        strategy: str = "dynamic",
+        sampling: SamplingParams | None = None,
+        owner: str = "",
+        stop_strings: tuple[str, ...] = (),
+        keep: bool = False,
+    ) -> Iterator[GenerationEvent]:
+        """One answer. With `keep` the owner's cache from the turn before is continued, and this one kept.
+
+        ContextFull before anything runs where the conversation is too long, with the number of turns to drop.
+        """
+        request = GenerationRequest(
+            prompt=messages,
+            max_new_tokens=max_new_tokens,
+            strategy=strategy,
+            sampling=sampling or SamplingParams(),
+            stop_strings=stop_strings,
+            prefill_chunk=PREFILL_CHUNK,
+        )
+        try:
+            self._engine.check_length(request)
+        except ContextFull as error:
+            raise self._with_turns_to_drop(error, request) from None
+        yield from self._engine.run(request, owner, kept=self._engine.kept if keep and owner else None)
+
+    def turns_without_reuse(
+        self, conversations: tuple[tuple[Message, ...], ...], *, strategy: str = "dynamic", owner: str = ""
+    ) -> Iterator[RunRecord]:
+        """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept."""
+        with self._engine.stoppable(owner) as stop:
+            for messages in conversations:
+                request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK)
+                for event in self._engine.run(request, owner, stop=stop):
+                    if isinstance(event, Finished):
+                        if event.record.status != "ok":
+                            return
+                        yield event.record
+
+    def kept_bytes(self, owner: str) -> int:
+        """Storage bytes of the cache kept for this owner."""
+        return self._engine.kept.storage_bytes(owner)
+
+    def forget(self, owner: str) -> None:
+        """Free the cache kept for this owner, who stays."""
+        self._engine.kept.release(owner)
+
+    def stop(self, owner: str) -> None:
+        """End what this owner is running or waiting for, within one token."""
+        self._engine.stop(owner)
+
+    def release(self, owner: str) -> None:
+        """A visitor has left: end his runs and free what he holds."""
+        self._engine.release(owner)
+
+    def _with_turns_to_drop(self, error: ContextFull, request: GenerationRequest) -> ContextFull:
+        """The same refusal in a chat's words, with how many of the oldest turns would have to go."""
+        messages = tuple(part for part in request.prompt if isinstance(part, Message))
+        system = tuple(message for message in messages[:1] if message.role == "system")
+        turns = messages[len(system) :]
+        drop = 0
+        for gone in range(2, len(turns), 2):
+            shorter = dataclasses.replace(request, prompt=(*system, *turns[gone:]))
+            with contextlib.suppress(ContextFull):
+                self._engine.check_length(shorter)
+                drop = gone // 2
+                break
+        oldest = "" if not drop else " or drop the oldest turn" if drop == 1 else f" or drop the {drop} oldest turns"
+        return ContextFull(
+            f"this turn needs {error.needed_tokens:,} of {error.limit_tokens:,} tokens, the longest answer included: "
+            f"shorten it, allow a shorter answer, clear{oldest}.",
+            needed_tokens=error.needed_tokens,
+            limit_tokens=error.limit_tokens,
+            drop_turns=drop,
+        )

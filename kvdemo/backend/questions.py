@@ -1,0 +1,127 @@
+"""Questions answered by several runs: each experiment gets its runs from the engine and its words from nobody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kvdemo.backend.model import OverModel
+from kvdemo.experiments.compare import compare
+from kvdemo.experiments.course import Step
+from kvdemo.experiments.growth import chosen_points, growth
+from kvdemo.experiments.prefix_reuse import prefix_reuse
+from kvdemo.experiments.prompt_set import prompt_set
+from kvdemo.experiments.question_documents import AnyResult
+from kvdemo.experiments.recorded import recorded_names, recorded_result
+from kvdemo.facts.questions import (
+    GrowthPoint,
+    GrowthResult,
+    GrowthSpec,
+    PrefixPair,
+    PrefixResult,
+    PrefixSpec,
+    PromptResult,
+    PromptSetResult,
+    PromptSetSpec,
+)
+from kvdemo.facts.requests import CompareSpec, GenerationRequest
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.generation.environment import environment
+from kvdemo.generation.logits import largest_gap
+from kvdemo.generation.prompt import encode_prompt
+from kvdemo.models.loaded import LoadedModel
+from kvdemo.sharing import SharedPrefix, text_of_length
+
+__all__ = ["Questions"]
+
+
+class Questions(OverModel):
+    """The part of the backend that compares."""
+
+    def compare(self, spec: CompareSpec, *, owner: str = "") -> Iterator[Step | ComparisonResult]:
+        """The same prompt with every strategy of the spec, in rounds; the last thing yielded is the result."""
+        loaded = self._engine.ready()
+        prompt = spec.prompt_of_run()
+        for key in spec.strategies:
+            ids = self._engine.check_length(GenerationRequest(prompt, spec.max_new_tokens, key)).token_ids
+        with self._engine.stoppable(owner) as stop:
+            yield from compare(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                prompt_tokens=len(ids),
+                gap=lambda one, other, made: largest_gap(loaded, self._engine.turnstile, ids, made, one, other),
+                decode=_decoder(loaded),
+                **self._common(stop),
+            )
+
+    def growth(self, spec: GrowthSpec, *, owner: str = "") -> Iterator[Step | GrowthPoint | GrowthResult]:
+        """The comparison at several lengths of prompt and answer."""
+        loaded = self._engine.ready()
+        with self._engine.stoppable(owner) as stop:
+            answering = growth(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                prompt_of=lambda length: text_of_length(loaded, spec.prompt, length),
+                **self._common(stop),
+            )
+            for prompt_tokens, new_tokens in chosen_points(spec):
+                for key in spec.strategies:
+                    self._engine.check_size(GenerationRequest(spec.prompt, new_tokens, key), prompt_tokens)
+            yield from answering
+
+    def prompt_set(self, spec: PromptSetSpec, *, owner: str = "") -> Iterator[Step | PromptResult | PromptSetResult]:
+        """The comparison on each of many prompts."""
+        loaded = self._engine.ready()
+
+        def tokens_of(one: CompareSpec) -> int:
+            prompt = one.prompt_of_run()
+            self._engine.check(GenerationRequest(prompt, one.max_new_tokens))
+            return len(encode_prompt(loaded, prompt).token_ids)
+
+        with self._engine.stoppable(owner) as stop:
+            yield from prompt_set(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                count_tokens=tokens_of,
+                **self._common(stop),
+            )
+
+    def prefix_reuse(self, spec: PrefixSpec, *, owner: str = "") -> Iterator[Step | PrefixPair | PrefixResult]:
+        """A long system prompt with several questions: processed every time, or once and kept."""
+        loaded = self._engine.ready()
+        with self._engine.stoppable(owner) as stop:
+            shared = SharedPrefix(self._engine, owner, stop)
+            common = self._common(stop)
+            del common["cache_slots"]
+            yield from prefix_reuse(
+                spec,
+                lambda request: self._engine.run(request, owner, stop=stop),
+                shared.run,
+                shared.prepare,
+                decode=_decoder(loaded),
+                **common,
+            )
+
+    def recorded_results(self) -> tuple[str, ...]:
+        """Names of the results that are shipped; they open without a model."""
+        return recorded_names()
+
+    def recorded_result(self, name: str) -> AnyResult:
+        """The shipped result of this name; InvalidRequest for any other name."""
+        return recorded_result(name)
+
+    def _common(self, stop: threading.Event) -> dict[str, Any]:
+        """What every experiment is told."""
+        return {
+            "model": self.describe(),
+            "environment": environment(),
+            "strategies": {row.key: row for row in self.strategies()},
+            "cache_slots": lambda prompt, new: prompt + new - 1,
+            "stop": stop.is_set,
+            "limit_s": self.settings.limits.compare_budget_s,
+        }
+
+
+def _decoder(loaded: LoadedModel) -> Any:
+    return lambda ids: str(loaded.tokenizer.decode(list(ids), skip_special_tokens=True))
