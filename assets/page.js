@@ -137,9 +137,22 @@
     }
   };
 
+  /* The address says Memory's numbers while they are looked at. */
+  let numbers = "";
+  const followNumbers = () => {
+    const link = document.querySelector("#memory-link .kv-link a");
+    if (!link || !link.offsetParent || link.href === numbers) return;
+    numbers = link.href;
+    const address = new URL(numbers);
+    const theme = new URL(window.location.href).searchParams.get("__theme");
+    if (theme) address.searchParams.set("__theme", theme);
+    window.history.replaceState(null, "", address);
+  };
+
   new MutationObserver(() => {
     groupRadios();
     followConversation();
+    followNumbers();
     saveFiles();
     rememberSettings();
   }).observe(document.documentElement, { childList: true, subtree: true });

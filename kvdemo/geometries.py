@@ -57,7 +57,7 @@ def typed(
     head_dim: object,
     *,
     num_parameters: int | None = None,
-    name: str = "typed by hand",
+    name: str = "A model typed by hand",
 ) -> Architecture:
     """A geometry typed by hand; kv_heads is one number, or one per layer. InvalidRequest names the field."""
     num_layers = checked_int("layers", layers, 1, MAX_LAYERS)

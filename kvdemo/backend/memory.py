@@ -94,7 +94,7 @@ class Memory(OverModel):
         head_dim: object,
         *,
         num_parameters: int | None = None,
-        name: str = "typed by hand",
+        name: str = "A model typed by hand",
     ) -> Architecture:
         """A geometry typed by hand; kv_heads is one number or one per layer."""
         return geometries.typed(layers, kv_heads, head_dim, num_parameters=num_parameters, name=name)

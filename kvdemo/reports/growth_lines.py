@@ -13,6 +13,7 @@ from kvdemo.reports.look import clean, glyph
 
 __all__ = [
     "GROWS_WITH",
+    "NO_LIMIT_TOKENS",
     "Crossing",
     "GrowthLine",
     "Level",
@@ -25,6 +26,8 @@ __all__ = [
 
 Points = list[tuple[int, int, int]]
 FAR = 100
+NO_LIMIT_TOKENS = 131_072
+"""How far the axis of lengths goes for a model that names no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ def length_words(plan: MemoryPlan) -> str:
 
 def both_words(plan: MemoryPlan) -> str:
     return f"cache size, {format_count(plan.request.batch_size)} × {format_count(plan.request.seq_len)} tokens"
+
+
+def known_heads(plan: MemoryPlan) -> list[int] | None:
+    """1, 2, 4 ... KV heads as built where nobody knows how many attention heads there are; None: the planner's own choice."""
+    if plan.architecture.attention_heads:
+        return None
+    built = max((layer.kv_heads for layer in plan.architecture.layers), default=0)
+    return sorted({2**power for power in range(built.bit_length())} | ({built} if built else set()))
 
 
 GROWS_WITH = {
@@ -77,7 +88,7 @@ GROWS_WITH = {
         "KV heads",
         "KV heads per layer",
         "KV heads",
-        lambda plan, _: by_kv_heads(plan.architecture, plan.request),
+        lambda plan, _: by_kv_heads(plan.architecture, plan.request, known_heads(plan)),
         both_words,
     ),
 }
@@ -135,7 +146,7 @@ def lines_of(plan: MemoryPlan, axis: Axis, most: int, others: Sequence[MemoryPla
 
 def longest(plan: MemoryPlan, others: Sequence[MemoryPlan]) -> int:
     """How far does the axis of lengths go? To the model's limit, the asked length, and a crossing that is not far off."""
-    limit = max((one.architecture.context_limit or 0 for one in (plan, *others)), default=0)
+    limit = max(one.architecture.context_limit or NO_LIMIT_TOKENS for one in (plan, *others))
     wanted = max(limit, plan.request.seq_len, 1024)
     near = [at for at in (plan.crossover_tokens, plan.budget_crossover_tokens) if at is not None and at <= 4 * wanted]
     return max(wanted, *(round(1.5 * at) for at in near), 0)

@@ -226,13 +226,13 @@ def sharing_chart(plan: MemoryPlan) -> go.Figure:
     """What does sharing heads save? The same request with every head its own keys, as built, and one shared head."""
     built = sorted({layer.kv_heads for layer in plan.architecture.layers if layer.kv_heads})
     heads = plan.architecture.attention_heads
-    sizes = {count: held for count, held, _ in by_kv_heads(plan.architecture, plan.request)}
+    sizes = {count: held for count, held, _ in by_kv_heads(plan.architecture, plan.request, None if heads else (1,))}
     meaning = MEANINGS["dynamic"]
     rows: list[tuple[str, int, float]] = []
-    if sizes and heads and built:
+    if sizes and built:
         as_built = f"as built ({built[0] if len(built) == 1 else f'{built[0]} to {built[-1]}'})"
         rows = [
-            (f"every head its own keys ({heads})", sizes[max(sizes)], 0.45),
+            *([(f"every head its own keys ({heads})", sizes[max(sizes)], 0.45)] if heads else []),
             (as_built, plan.held_bytes, 1),
             ("one shared head (1)", sizes[min(sizes)], 0.45),
         ]

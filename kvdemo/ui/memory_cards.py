@@ -120,6 +120,8 @@ def fits_card(plan: MemoryPlan) -> str:
         if most
         else f"Not one request of {format_count(plan.request.seq_len)} tokens."
     )
+    if not plan.weight_bytes:
+        limit += '<p class="kv-small">Without the weights, which are not known: less fits beside them.</p>'
     return (
         f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>{body}'
         f'{limit}<p class="kv-said">{text(words)}</p></div>'

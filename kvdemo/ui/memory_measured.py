@@ -51,11 +51,14 @@ def measure(backend: Any, owner: str, seq_len: object = None) -> Iterator[Weighi
         line = f'<div class="kv-notice" role="alert">{text(error)}</div>'
         yield Weighing(line, measured_card(points, total, rows) if points else None, tuple(points) or None, done=True)
         return
-    words = _found(points) if points else "Stopped before anything was measured."
+    if not points:
+        line = '<div class="kv-small" role="status">Stopped before anything was measured.</div>'
+        yield Weighing(line, f'<div class="kv-card kv-measured">{line}</div>', done=True)
+        return
     yield Weighing(
-        f'<div class="kv-small" role="status">{text(words)}</div>',
-        measured_card(points, total, rows) if points else None,
-        tuple(points) or None,
+        f'<div class="kv-small" role="status">{text(_found(points))}</div>',
+        measured_card(points, total, rows),
+        tuple(points),
         done=True,
     )
 

@@ -81,7 +81,7 @@ def choices(backend: Any, mode: str) -> list[tuple[str, str]]:
     return [
         ("The loaded model", LOADED),
         *((name, name) for name in backend.catalogue()),
-        ("A config.json, pasted or uploaded", CONFIG),
+        ("A config.json", CONFIG),
         *hub,
         ("Typed by hand", BY_HAND),
     ]

@@ -103,8 +103,9 @@ def _notice(what: object, more: str, shown: Shown | None, *, hinted: bool = Fals
     last = (shown or {}).get(LAST)
     stays = f"Below: the last good result, {last}." if last else ""
     kind, role = ("kv-notice kv-notice-hint", "status") if hinted else ("kv-notice", "alert")
+    said = str(what).rstrip(".")
     small = " ".join(part for part in (more, stays) if part)
-    return f'<div class="{kind} kv-stale" role="{role}">{text(what)} <span class="kv-small">{text(small)}</span></div>'
+    return f'<div class="{kind} kv-stale" role="{role}">{text(said)}. <span class="kv-small">{text(small)}</span></div>'
 
 
 def _parts(
@@ -137,7 +138,9 @@ def _parts(
 
 def _growing(plan: MemoryPlan, by: str) -> str:
     """What a growth chart depends on: with length on its axis, the asked length only where it is beyond all others."""
-    usual = max(plan.architecture.context_limit or 0, 1024)
+    from kvdemo.reports.growth_lines import NO_LIMIT_TOKENS
+
+    usual = max(plan.architecture.context_limit or NO_LIMIT_TOKENS, 1024)
     length = 1 if by == "length" and plan.request.seq_len <= usual else plan.request.seq_len
     return _without(plan, keep_free=0, seq_len=length)
 

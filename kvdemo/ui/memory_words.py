@@ -57,15 +57,11 @@ def _headline(plan: MemoryPlan, keeping: str) -> str:
         need = "needs" if plan.request.batch_size == 1 else "need"
         return f"{start} {need} **{_apart(total, budget)}; {has}: it does not fit**. {_room(plan, after=True)}"
     used = short_bytes(total) if total < GIB else _apart(total, budget).removesuffix(" GiB")
-    verdict = f"{used} of {budget_words(plan)} GiB: it fits"
-    if not plan.capacity.fits:
-        verdict += " only if nothing is kept free"
-    together = (
-        f"With {short_bytes(weights)} of weights that is"
-        if weights
-        else "Without the weights, which are not known, that is"
-    )
-    return f"{takes} {together} **{verdict}**. {_room(plan)}"
+    of = f"{used} of {budget_words(plan)} GiB"
+    if not weights:
+        return f"{takes} That is **{of} without the weights**, which are not known: whether it fits cannot be said."
+    fits = "it fits" if plan.capacity.fits else "it fits only if nothing is kept free"
+    return f"{takes} With {short_bytes(weights)} of weights that is **{of}: {fits}**. {_room(plan)}"
 
 
 def headline_card(plan: MemoryPlan, keeping: str = "dynamic") -> str:

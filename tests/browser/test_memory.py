@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_known_model_and_a_budget_give_a_verdict_in_words(page: Served, memory
 
 
 def test_a_pasted_config_is_traced_and_a_broken_one_leaves_the_last_result(page: Served, memory: Screen) -> None:
-    memory.choose("#memory-model", "A config.json, pasted or uploaded")
+    memory.choose("#memory-model", "A config.json")
     memory.part("#memory-config textarea").fill(json.dumps(CONFIG))
     memory.part("#memory-read").click()
     # 2 x 3 layers x 4 heads x 32 x 2 bytes, for each of 4,096 tokens: 6 MiB
@@ -121,3 +122,23 @@ def test_it_answers_while_another_visitors_run_is_going(page: Served, opened: Ca
         fill(screen, "#memory-length", 8192)
         expect(screen.memory_headline).to_contain_text("takes 8 MiB")
     other.wait_for_answer(1)
+
+
+@pytest.mark.parametrize(
+    ("element", "value", "field"),
+    [
+        ("length", "0", "length"),
+        ("length", "", "length"),
+        ("batch", "-3", "requests"),
+        ("budget", "-1", "budget"),
+        ("free", "150", "keep free"),
+    ],
+)
+def test_a_wrong_number_is_refused_by_name_and_leaves_the_last_result(
+    page: Served, memory: Screen, element: str, value: str, field: str
+) -> None:
+    box = memory.part(f"#memory-{element} input[type=number]").first
+    box.fill(value)
+    memory.tab.keyboard.press("Tab")
+    expect(memory.part("#memory-notice")).to_contain_text(re.compile(field, re.IGNORECASE))
+    expect(memory.memory_headline).to_contain_text("takes 4 MiB")

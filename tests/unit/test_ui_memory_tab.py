@@ -76,7 +76,7 @@ def test_typing_by_hand_is_planned_as_soon_as_it_is_complete() -> None:
     assert "Type the number of layers" in half["notice"]
     assert half["headline"] == SKIP
     told = planned(FakeBackend(), model=BY_HAND, hand=(32, "8", 128, None), seq_len=1000)
-    assert "typed by hand, 1 request of 1,000 tokens" in told["headline"]
+    assert "A model typed by hand, 1 request of 1,000 tokens" in told["headline"]
     assert "The number of parameters is not known" in told["headline"]
 
 
