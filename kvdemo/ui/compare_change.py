@@ -65,7 +65,7 @@ def change_of(backend: Any, result: AnyResult, chosen: Any) -> CacheAdvice | Non
 def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; for a shared prefix the few lines that keep it."""
     if isinstance(result, PrefixResult):
-        return f'<div><h3 class="kv-card-title">The lines that do it</h3>{code_block(PREFIX_CODE)}</div>'
+        return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(PREFIX_CODE)}</div>'
     labels = {key: name for name, key in arms(result)}
     if not isinstance(chosen, str) or chosen not in labels:
         return ""
@@ -77,11 +77,11 @@ def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
     notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)
     return (
         '<div class="kv-change">'
-        f'<div><h3 class="kv-card-title">Keep this: {text(label)}</h3>{code_block(change.keep_call)}'
+        f'<div><h2 class="kv-card-title">Keep this: {text(label)}</h2>{code_block(change.keep_call)}'
         f"{_file('Where the call cannot be changed, the same in generation_config.json:', change.keep_file_text)}</div>"
-        f'<div><h3 class="kv-card-title">Go back: what was in force before</h3>{code_block(change.back_call)}'
+        f'<div><h2 class="kv-card-title">Go back: what was in force before</h2>{code_block(change.back_call)}'
         f"{_file('and generation_config.json as it was:', change.back_file_text)}</div>"
-        f'<div><h3 class="kv-card-title">The difference of the two calls</h3>{code_block(change.diff or "none")}'
+        f'<div><h2 class="kv-card-title">The difference of the two calls</h2>{code_block(change.diff or "none")}'
         f"{notes}</div></div>"
     )
 
