@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments import prompt_file
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.prompt_file import kind_of, read_prompts
 from kvdemo.experiments.prompt_set import prompt_set
@@ -87,6 +88,8 @@ def test_of_many_bad_rows_ten_are_named_and_the_rest_counted() -> None:
         ("\n \n", "jsonl", "there is no prompt"),
         (b"\xff\xfeP\x00", "text", "not UTF-8"),
         ("a\n" * 1001, "text", "there are 1,001; at most 1,000"),
+        ("a\n" * 2_600_000, "text", "more than 10,000; at most 1,000"),
+        ("prompt\n" + "a\n" * 2_600_000, "csv", "more than 10,000; at most 1,000"),
         ("x" * (5 * 1024 * 1024 + 1), "text", "the limit is 5,242,880"),
         ("question\nWhy?\n", "csv", "one of them prompt"),
         ('prompt\n"never closed', "csv", "row 2 is not CSV"),
@@ -98,6 +101,24 @@ def test_of_many_bad_rows_ten_are_named_and_the_rest_counted() -> None:
 def test_what_cannot_be_read_is_refused_in_words(data: str | bytes, kind: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         read_prompts(data, kind)
+
+
+def test_rows_beyond_the_limit_are_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def reading(number: int, raw: object) -> PromptRow:
+        read.append(number)
+        return PromptRow(str(raw), str(number))
+
+    monkeypatch.setattr(prompt_file, "_row", reading)
+    with pytest.raises(InvalidRequest, match="there are 3,000; at most 1,000"):
+        read_prompts("a\n" * 3000)
+    assert len(read) == 1000
+
+
+@pytest.mark.parametrize(("data", "kind"), [("Why?", "text"), ("prompt\nWhy?", "csv"), ('{"prompt": "Why?"}', "jsonl")])
+def test_pasted_text_may_begin_with_a_byte_order_mark(data: str, kind: str) -> None:
+    assert [row.prompt for row in read_prompts(f"\ufeff{data}", kind)] == ["Why?"]
 
 
 @given(st.binary(max_size=200), st.sampled_from(["text", "jsonl", "csv"]))
