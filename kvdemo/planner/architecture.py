@@ -33,10 +33,11 @@ def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
     """
     made = config_object(config)
     dtype = _dtype_name(config)
-    quantised = config.get("quantization_config") or {}
-    architecture = _traced(made, name=name or config.get("_name_or_path") or config["model_type"], dtype=dtype)
+    quantised, path = config.get("quantization_config"), config.get("_name_or_path")
+    known = path if isinstance(path, str) and path else config["model_type"]
+    architecture = _traced(made, name=name or known, dtype=dtype)
     if quantised:
-        method = str(quantised.get("quant_method", "quantised"))[:40]
+        method = str(quantised.get("quant_method", "quantised") if isinstance(quantised, dict) else quantised)[:40]
         note = f"The config says that the weights are quantised ({method}); the cache is not. Weights are counted in {dtype}."
         architecture = replace(architecture, notes=(*architecture.notes, note))
     return architecture

@@ -262,3 +262,18 @@ def test_a_real_float8_cache_holds_what_is_predicted_for_it() -> None:
     held = [layer.held_bytes for layer in weigh_layers(cache)]
     assert held == [plan.predict_layer(layer, "fp8", 10, 2, 4) for layer in footprints]
     assert held[0] == 2 * 10 * 64 + 8
+
+
+@pytest.mark.parametrize("odd", ["fp8", ["x"], 5])
+def test_odd_words_about_weights_and_names_in_a_config_do_not_stop_the_plan(odd: object) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        "vocab_size": 100,
+    }
+    found = architecture.from_config({**config, "quantization_config": odd, "_name_or_path": [odd]})
+    assert found.name == "llama"
+    assert any("quantised" in note for note in found.notes)
