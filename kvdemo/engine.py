@@ -49,7 +49,7 @@ def share_system_prompt(loaded: LoadedModel, kept: KeptCaches, system_prompt: st
     conversations = [(Message("system", system_prompt), Message("user", question)) for question in ("a", "b")]
     one, other = (encode_prompt(loaded, conversation).token_ids for conversation in conversations)
     prefix = one[: common_prefix(one, other)]
-    if prefix:
+    if prefix and loaded.continues:
         kept.fill_shared(loaded.model, strategy_of("dynamic"), prefix)
 
 

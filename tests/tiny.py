@@ -67,6 +67,7 @@ def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any
     """A LoadedModel around the tiny model, with a thread of its own; close it with `.thread.close()`."""
     from kvdemo.facts.model import ModelFacts
     from kvdemo.models.loaded import ForwardGate, LoadedModel
+    from kvdemo.models.states import continues
     from kvdemo.models.thread import ModelThread
 
     model = tiny_model(**changes) if model is None else model
@@ -91,6 +92,7 @@ def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any
         facts=facts,
         thread=ModelThread("tiny-model"),
         gate=ForwardGate(model),
+        continues=continues(model),
     )
 
 

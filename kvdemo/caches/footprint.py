@@ -40,7 +40,9 @@ def layers_of(cache: Cache) -> list[Any]:
 
 def cached_tokens(cache: Cache | None) -> int:
     """How many positions does the cache hold? 0 without a cache, and for one of states only."""
-    return 0 if cache is None else int(cache.get_seq_length())
+    if cache is None or not any(hasattr(layer, "get_seq_length") for layer in layers_of(cache)):
+        return 0
+    return int(cache.get_seq_length())
 
 
 def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from kvdemo.caches.footprint import weigh
+from kvdemo.caches.footprint import cached_tokens, weigh
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import Reuse
 
@@ -111,6 +111,8 @@ class KeptCaches:
             return
         with torch.inference_mode():
             model(torch.tensor([token_ids], device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
+        if cached_tokens(cache) != len(token_ids):  # states alone: nothing says how much of a prompt they have seen
+            return
         with self._lock:
             self._shared = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
 

@@ -106,7 +106,7 @@ def _needs_compiler(model: PreTrainedModel) -> str | None:
 
 
 def _needs_attention(model: PreTrainedModel) -> str | None:
-    if not any("attention" in kind for kind in _layer_types(model)):
+    if all(kind in WITHOUT_SLOTS for kind in _layer_types(model)):
         return "This model has no attention layers, so there are no slots to reserve."
     return None
 
@@ -240,6 +240,7 @@ STRATEGIES: tuple[Strategy, ...] = (
 )
 
 COMPILED_MIN_SLOTS = 512
+WITHOUT_SLOTS = ("conv", "linear_attention", "dummy")  # layers that keep a state or nothing, whatever the length
 
 
 def strategy_of(key: str, field: str = "strategy") -> Strategy:

@@ -29,6 +29,7 @@ __all__ = [
 MAX_NEW_TOKENS = 32_768
 MAX_PROMPT_CHARS = 200_000
 MAX_ROUNDS = 100
+LEAST_TEMPERATURE = 1e-4  # logits are divided by it: in 16 bits a smaller one makes infinities of them
 MAX_ARMS = 12
 ROLES = ("system", "user", "assistant")
 
@@ -107,7 +108,8 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checked_number("temperature", self.temperature, 0, 5)
+        if 0 < checked_number("temperature", self.temperature, 0, 5) < LEAST_TEMPERATURE:
+            raise InvalidRequest("temperature", f"must be 0 or at least {LEAST_TEMPERATURE:g}")
         if checked_number("top_p", self.top_p, 0, 1) == 0:
             raise InvalidRequest("top_p", "must be above 0")
         checked_int("top_k", self.top_k, 0, 1_000_000)

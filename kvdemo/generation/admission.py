@@ -11,6 +11,16 @@ from kvdemo.models.loaded import LoadedModel
 __all__ = ["checked_slots", "refuse_generation_config"]
 
 
+# Each makes generate run another loop than the one that is measured here, or ask the hub for code; with the value for off.
+OTHER_LOOPS = {
+    "penalty_alpha": 0,
+    "dola_layers": None,
+    "prompt_lookup_num_tokens": None,
+    "guidance_scale": 1,
+    "token_healing": False,
+}
+
+
 def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Strategy, prompt_tokens: int) -> int:
     """How many cache slots does this run reserve? InvalidRequest with the numbers when it cannot fit."""
     limit, new_tokens = loaded.facts.context_limit, request.max_new_tokens
@@ -52,4 +62,10 @@ def refuse_generation_config(loaded: LoadedModel) -> None:
         if value is not None and value != 1:
             raise InvalidRequest(
                 "generation_config.json", f"sets {name}={value}; answers are streamed one at a time: set it to 1"
+            )
+    for name, off in OTHER_LOOPS.items():
+        value = getattr(config, name, None)
+        if value is not None and value != off:
+            raise InvalidRequest(
+                "generation_config.json", f"sets {name}={str(value)[:40]}; that is no plain decoding: take it out"
             )

@@ -26,15 +26,20 @@ if TYPE_CHECKING:
 
     from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["Accepted", "Ended", "Run", "Step", "end_ids"]
+__all__ = ["Accepted", "Ended", "Run", "Step", "end_ids", "stop_strings"]
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The model's thread has taken the run, at this time of its clock; `reuse` says what it continues."""
+    """The model's thread has taken the run, at this time of its clock.
+
+    reuse             what it continues
+    reserved_tokens   slots of a cache of fixed size, None for one that grows
+    """
 
     at_s: float
     reuse: Reuse
+    reserved_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,8 @@ class Run:
             self.device.start_peak()
             self._accepted_s = self.device.now_s()
             self.cache, self.reuse = self.obtain()
-            self.out.put(Accepted(self._accepted_s, self.reuse))
+            reserved = int(self.cache.get_max_length()) if self.cache is not None and self.strategy.fixed_size else None
+            self.out.put(Accepted(self._accepted_s, self.reuse, reserved))
             self.loaded.gate.listener = self._before_forward
             why = ""
             try:
@@ -138,10 +144,12 @@ class Run:
         import torch
 
         model, request = self.loaded.model, self.request
-        options: dict[str, Any] = {"max_new_tokens": request.max_new_tokens, "use_cache": self.cache is not None}
+        # The keyword None wins over generation_config.json, which may name a cache, chunks and times of its own.
+        options: dict[str, Any] = {"cache_implementation": None, "prefill_chunk_size": None, "max_time": None}
+        options |= {"max_new_tokens": request.max_new_tokens, "use_cache": self.cache is not None}
         if self.cache is not None:
             options["cache"] = self.cache
-            if request.prefill_chunk is not None:
+            if request.prefill_chunk is not None and self.loaded.continues:
                 options["prefill_chunk_size"] = request.prefill_chunk
         options |= self._sampling() | self._ending() | self._compiling()
         if not request.sampling.greedy:
@@ -166,10 +174,10 @@ class Run:
         pad = self.loaded.tokenizer.pad_token_id
         options: dict[str, Any] = {"pad_token_id": pad if pad is not None else next(iter(sorted(ends)), 0)}
         if self.request.fixed_length:
-            return {**options, "eos_token_id": None}
+            return {**options, "eos_token_id": None, "stop_strings": None}
         options["eos_token_id"] = sorted(ends) or None
-        if self.request.stop_strings:
-            options |= {"stop_strings": list(self.request.stop_strings), "tokenizer": self.loaded.tokenizer}
+        if stops := stop_strings(self.loaded, self.request):
+            options |= {"stop_strings": list(stops), "tokenizer": self.loaded.tokenizer}
         return options
 
     def _compiling(self) -> dict[str, Any]:
@@ -210,6 +218,14 @@ class Run:
 
     def end(self) -> None:
         """generate's streamer interface: nothing left to flush."""
+
+
+def stop_strings(loaded: LoadedModel, request: GenerationRequest) -> tuple[str, ...]:
+    """The texts that end an answer: those of the request and of generation_config.json; none at a fixed length."""
+    if request.fixed_length:
+        return ()
+    own = loaded.model.generation_config.stop_strings or ()
+    return (*request.stop_strings, *([own] if isinstance(own, str) else own))
 
 
 def end_ids(loaded: LoadedModel) -> frozenset[int]:

@@ -32,10 +32,11 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.admission import checked_slots, refuse_generation_config
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
-from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids
+from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids, stop_strings
 from kvdemo.generation.text import IncrementalText
 from kvdemo.generation.turnstile import Ticket, Turnstile
 from kvdemo.models.loaded import LoadedModel
+from kvdemo.models.states import STARTS_OVER
 
 if TYPE_CHECKING:
     from transformers import Cache
@@ -83,7 +84,7 @@ def stream(
     )
     if stop is not None:
         run.stop = stop
-    told = _Told(run, encoded, slots, entered_s, prepare_s)
+    told = _Told(run, encoded, entered_s, prepare_s)
     ticket = turnstile.join()
     try:
         yield from _wait(ticket, run.stop)
@@ -120,13 +121,13 @@ def _after(done: concurrent.futures.Future[None], run: Run, ticket: Ticket) -> N
 
 def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:
     config = run.loaded.model.config
-    if kept is None:
-        return run.strategy.make(config, slots), Reuse("fresh", 0, 0)
+    if kept is None or not run.loaded.continues:
+        return run.strategy.make(config, slots), Reuse("fresh", 0, 0, "" if run.loaded.continues else STARTS_OVER)
     return kept.take(owner, run.strategy, run.token_ids, slots, config)
 
 
 def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:
-    if kept is not None and run.cache is not None:
+    if kept is not None and run.cache is not None and run.loaded.continues:
         sequence = (*run.token_ids, *(step.token_id for step in run.steps))
         kept.keep(owner, run.strategy, run.cache, sequence[: run.final_tokens])
 
@@ -134,15 +135,13 @@ def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:
 class _Told:
     """The consumer's side of a run: facts from the model's thread become events."""
 
-    def __init__(self, run: Run, encoded: EncodedPrompt, slots: int, entered_s: float, prepare_s: float) -> None:
+    def __init__(self, run: Run, encoded: EncodedPrompt, entered_s: float, prepare_s: float) -> None:
         self._run = run
         self._encoded = encoded
-        self._slots = slots
         self._entered_s = entered_s
         self._prepare_s = prepare_s
         self._queue_s = 0.0
-        stops = () if run.request.fixed_length else run.request.stop_strings
-        self._text = IncrementalText(run.loaded.tokenizer, stops)
+        self._text = IncrementalText(run.loaded.tokenizer, stop_strings(run.loaded, run.request))
 
     def events(self) -> Iterator[GenerationEvent]:
         run, index = self._run, 0
@@ -154,7 +153,7 @@ class _Told:
                 continue
             if isinstance(fact, Accepted):
                 self._queue_s = max(0.0, fact.at_s - self._entered_s - self._prepare_s)
-                yield self._encoded_event(fact.reuse)
+                yield self._encoded_event(fact)
             elif isinstance(fact, PrefillProgress):
                 yield fact
             elif isinstance(fact, Step):
@@ -170,14 +169,14 @@ class _Told:
         self._queue_s = time.perf_counter() - self._entered_s - self._prepare_s
         return Finished("cancelled", self._record("cancelled", "cancelled"))
 
-    def _encoded_event(self, reuse: Reuse) -> PromptEncoded:
+    def _encoded_event(self, accepted: Accepted) -> PromptEncoded:
         return PromptEncoded(
             prompt_tokens=len(self._encoded.token_ids),
             queue_s=self._queue_s,
             prepare_s=self._prepare_s,
             context_limit=self._run.loaded.facts.context_limit,
-            reserved_tokens=self._slots if self._run.strategy.fixed_size else None,
-            reuse=self._in_words(reuse),
+            reserved_tokens=accepted.reserved_tokens,
+            reuse=self._in_words(accepted.reuse),
             notices=self._encoded.notices,
         )
 

@@ -39,6 +39,7 @@ class ForwardGate:
 class LoadedModel:
     """The model, its tokenizer, what is known about both, and the only thread that may run it.
 
+    continues  a forward of several tokens takes up what an earlier one left in the cache (see states.py)
     encoding   held while the tokenizer encodes: its Rust half refuses two callers at once
     """
 
@@ -47,4 +48,5 @@ class LoadedModel:
     facts: ModelFacts
     thread: ModelThread
     gate: ForwardGate
+    continues: bool = True
     encoding: threading.Lock = field(default_factory=threading.Lock)

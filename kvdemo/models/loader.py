@@ -21,6 +21,7 @@ from kvdemo.models.folder import check_folder
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
 from kvdemo.models.source import ModelSource
+from kvdemo.models.states import continues
 from kvdemo.models.thread import ModelThread
 from kvdemo.models.weights import cache_bytes_per_token, weigh
 from kvdemo.settings import Settings
@@ -130,7 +131,14 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         attention=getattr(model.config, "_attn_implementation", None) or "none",
         revision=folder.name if source.kind == "hub" else None,
     )
-    return LoadedModel(model=model, tokenizer=tokenizer, facts=facts, thread=thread, gate=ForwardGate(model))
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        facts=facts,
+        thread=thread,
+        gate=ForwardGate(model),
+        continues=continues(model),
+    )
 
 
 def _path(source: ModelSource) -> Path:

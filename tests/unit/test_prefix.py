@@ -237,3 +237,14 @@ def test_a_failed_run_leaves_nothing_to_continue() -> None:
         ask(loaded, tokens(PROMPT), kept)
     assert kept.storage_bytes() == 0
     loaded.thread.close()
+
+
+def test_what_is_reserved_is_what_the_kept_cache_has(tiny: LoadedModel) -> None:
+    kept = store()
+    request = GenerationRequest(tokens(PROMPT), 4, "static", fixed_length=True)
+    told = [
+        event.reserved_tokens
+        for event in stream(tiny, request, turnstile=Turnstile(2), kept=kept, owner="me")
+        if isinstance(event, PromptEncoded)
+    ]
+    assert told == [512]

@@ -470,3 +470,45 @@ def test_a_model_without_a_template_sees_plain_text_and_the_page_says_so(tiny: L
     assert ids == b"User: hi\nAssistant:"
     assert notices == ("This model has no chat template: it sees the conversation as plain text.",)
     loaded.thread.close()
+
+
+@pytest.mark.parametrize("strategy", ["none", "dynamic", "static"])
+def test_a_generation_config_that_names_a_cache_chunks_or_a_time_does_not_decide_over_the_strategy(
+    strategy: str,
+) -> None:
+    loaded = tiny_loaded()
+    plain = run(loaded, strategy=strategy)
+    config = loaded.model.generation_config
+    config.cache_implementation, config.prefill_chunk_size, config.max_time = "static", 2, 1e-9
+    told = run(loaded, strategy=strategy)
+    loaded.thread.close()
+    assert (told.status, told.finish_reason) == ("ok", "length")
+    assert told.token_ids == plain.token_ids
+    assert told.positions_computed == plain.positions_computed
+
+
+def test_stop_strings_of_the_generation_config_end_an_answer_unless_its_length_is_fixed() -> None:
+    loaded = tiny_loaded(tiny_speaker(P, b"one two three"))
+    loaded.model.generation_config.stop_strings = ["two"]
+    free, fixed = run(loaded), run(loaded, fixed_length=True)
+    loaded.thread.close()
+    assert (free.text, free.finish_reason) == ("one ", "stop_string")
+    assert (fixed.new_tokens, fixed.finish_reason) == (N, "length")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("penalty_alpha", 0.6), ("guidance_scale", 1.5), ("prompt_lookup_num_tokens", 3), ("token_healing", True)],
+)
+def test_a_generation_config_that_asks_for_another_loop_is_refused_by_name(name: str, value: object) -> None:
+    loaded = tiny_loaded()
+    setattr(loaded.model.generation_config, name, value)
+    with pytest.raises(InvalidRequest, match=f"generation_config.json: sets {name}"):
+        run(loaded)
+    loaded.thread.close()
+
+
+def test_a_temperature_that_would_make_infinities_of_logits_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"temperature: must be 0 or at least 0\.0001"):
+        SamplingParams(temperature=1e-38)
+    assert SamplingParams(temperature=1e-4).greedy is False

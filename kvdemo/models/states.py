@@ -1,0 +1,46 @@
+"""May a cache be filled in more than one go? Asked of the model's own code, with a few tokens.
+
+Attention looks at whatever the cache holds. The code of some state space layers takes up the state that an earlier forward
+left only when it is given a single token, and starts from zero for several: quietly, with other answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["STARTS_OVER", "continues"]
+
+STARTS_OVER = (
+    "This model's state layers cannot be continued by several tokens at once, so nothing is kept between turns."
+)
+HALF = 4  # tokens given before and after: any small number would do
+
+
+def continues(model: PreTrainedModel) -> bool:
+    """Does a forward of several tokens continue what an earlier one left in the cache, as single tokens do?
+
+    True without a run for a model that keeps no states. The difference from one whole forward is held against that of
+    single steps, which is what rounding makes of it.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    config = model.config.get_text_config(decoder=True)
+    if not any(hasattr(layer, "recurrent_states") for layer in DynamicCache(config=config).layers):
+        return True
+    ids = torch.arange(2 * HALF, device=model.device)[None] % config.vocab_size
+
+    def last_logits(*parts: torch.Tensor) -> torch.Tensor:
+        cache = DynamicCache(config=config)
+        for part in parts:
+            logits = model(part, cache=cache, use_cache=True).logits
+        return logits[0, -1].float()
+
+    with torch.inference_mode():
+        whole = last_logits(ids)
+        rounding = (last_logits(*ids.split(1, dim=1)) - whole).abs().max()
+        difference = (last_logits(*ids.split(HALF, dim=1)) - whole).abs().max()
+        return bool(difference <= 4 * rounding + 1e-3 * whole.abs().max())

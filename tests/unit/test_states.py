@@ -1,0 +1,108 @@
+"""Models with state layers: cached runs equal uncached ones, and what cannot be continued is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kvdemo.caches.prefix import KeptCaches
+from kvdemo.engine import share_system_prompt
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.events import Finished, PromptEncoded, Reuse
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.generation.stream import stream
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.loaded import LoadedModel
+from kvdemo.models.states import STARTS_OVER, continues
+from tests.tiny import PROMPT, tiny_loaded, tiny_model
+
+COMMON = {"vocab_size": 258, "hidden_size": 32, "eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
+
+
+def mamba() -> Any:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    torch.manual_seed(0)
+    return MambaForCausalLM(MambaConfig(**COMMON, num_hidden_layers=2, state_size=4, initializer_range=0.3)).eval()
+
+
+def jamba() -> Any:
+    """Attention in every second layer, states in the others."""
+    from transformers import JambaConfig, JambaForCausalLM
+
+    torch.manual_seed(0)
+    config = JambaConfig(
+        **COMMON,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        num_experts=1,
+        use_mamba_kernels=False,
+        mamba_d_state=4,
+        mamba_dt_rank=4,
+        initializer_range=0.3,
+    )
+    return JambaForCausalLM(config).eval()
+
+
+def hybrid(model: Any) -> LoadedModel:
+    model.config.max_position_embeddings = 512
+    model.config.num_key_value_heads, model.config.head_dim = 2, 8
+    loaded: LoadedModel = tiny_loaded(model)
+    return loaded
+
+
+def ask(loaded: LoadedModel, prompt: tuple[int, ...], strategy: str, **options: Any) -> tuple[RunRecord, Reuse | None]:
+    kept, reuse = options.pop("kept", None), None
+    request = GenerationRequest(prompt, 6, strategy, fixed_length=True, **options)
+    for event in stream(loaded, request, turnstile=Turnstile(1), kept=kept, owner="me"):
+        if isinstance(event, PromptEncoded):
+            reuse = event.reuse
+    assert isinstance(event, Finished)
+    return event.record, reuse
+
+
+def test_attention_continues_what_a_cache_holds() -> None:
+    assert continues(tiny_model())
+
+
+@pytest.mark.parametrize("make", [mamba, jamba])
+def test_states_that_several_tokens_do_not_take_up_are_found_out(make: Any) -> None:
+    assert not continues(make())
+
+
+@pytest.mark.parametrize("make", [mamba, jamba])
+def test_turns_and_chunks_of_such_a_model_equal_the_uncached_run(make: Any) -> None:
+    loaded, kept = hybrid(make()), KeptCaches(lambda: 2**30, 900)
+    prompt = tuple(PROMPT.encode())
+    for _ in range(3):
+        plain, _ = ask(loaded, prompt, "none")
+        cached, reuse = ask(loaded, prompt, "dynamic", kept=kept, prefill_chunk=4)
+        assert cached.token_ids == plain.token_ids
+        assert sum(cached.positions_computed) == len(prompt) + 5
+        assert reuse == Reuse("fresh", 0, 0, STARTS_OVER)
+        prompt = (*prompt, *cached.token_ids, *b" and then?")
+    assert kept.storage_bytes() == 0
+    loaded.thread.close()
+
+
+def test_a_shared_system_prompt_of_such_a_model_is_not_kept() -> None:
+    loaded, kept = hybrid(jamba()), KeptCaches(lambda: 2**30, 900)
+    share_system_prompt(loaded, kept, "You are terse.")
+    _, reuse = ask(loaded, tuple(b"<system>You are terse.\n<user>Why?\n<assistant>"), "dynamic", kept=kept)
+    assert reuse is not None
+    assert reuse.reused_tokens == 0
+    loaded.thread.close()
+
+
+def test_a_model_of_states_alone_has_no_static_cache() -> None:
+    loaded = hybrid(mamba())
+    with pytest.raises(InvalidRequest, match="no attention layers"):
+        ask(loaded, (1, 2, 3), "static")
+    loaded.thread.close()
