@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from kvdemo.facts.model import Ready
 from kvdemo.settings import Settings
 from tests.puppet import Puppet
 from tests.tiny_backend import ready_backend
@@ -63,6 +64,7 @@ def served_puppet(**options: Any) -> Iterator[Served]:
     puppet = Puppet()
     backend = ready_backend(model=puppet.model, **options)
     try:
+        assert isinstance(backend.status(), Ready), backend.status()
         with served(backend, puppet=puppet) as page:
             yield page
     finally:

@@ -27,7 +27,7 @@ UNLABELLED = """() => [...document.querySelectorAll(
   e.ariaLabel || e.title || e.innerText?.trim() || e.labels?.length ||
   [...(e.getAttribute("aria-labelledby") ?? "").split(" ")].some(id => id && document.getElementById(id)?.innerText.trim())
 )).map(e => e.outerHTML.slice(0, 200))"""
-WIDER_THAN_THE_WINDOW = """() => [...document.querySelectorAll("body *")].filter(e => {
+WIDER_THAN_THE_WINDOW = """() => [...document.querySelectorAll("body *:not(#js-plotly-tester)")].filter(e => {
   const box = e.getBoundingClientRect();
   if (!box.width || !box.height || !e.checkVisibility({visibilityProperty: true})) return false;
   for (let up = e.parentElement; up; up = up.parentElement)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -36,7 +37,7 @@ def test_a_person_talks_compares_and_looks_at_memory(real_page: Served, opened: 
     assert any(planet in whole for planet in ("Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn"))
     shown = screen.tab.evaluate("window.shown")
     assert len(shown) > 3
-    assert all(len(before) < len(after) for before, after in zip(shown, shown[1:], strict=False))
+    assert all(len(before) < len(after) for before, after in pairwise(shown))
     assert len(shown[0]) < len(whole)
     expect(screen.part("#chat-panel")).to_contain_text("45.0 KiB each")
 
