@@ -39,6 +39,16 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   };
 
+  /* Charts name their hatching by the page's address; with another one in the bar they would lose it. */
+  const setAddress = (address) => {
+    window.history.replaceState(null, "", address);
+    const here = window.location.href.split("#")[0];
+    for (const part of document.querySelectorAll('.js-plotly-plot [style*="url("]')) {
+      const place = part.style.fill.match(/#[^"')]+/);
+      if (place) part.style.fill = `url("${here}${place[0]}")`;
+    }
+  };
+
   const copyLink = async (button) => {
     await copyText(button.closest(".kv-link").querySelector("a").href);
     button.textContent = "Copied";
@@ -70,7 +80,7 @@
     if (tab) {
       const address = new URL(window.location.href);
       address.searchParams.set("tab", tab.textContent.trim().toLowerCase());
-      window.history.replaceState(null, "", address);
+      setAddress(address);
     }
   });
 
@@ -146,7 +156,7 @@
     const address = new URL(numbers);
     const theme = new URL(window.location.href).searchParams.get("__theme");
     if (theme) address.searchParams.set("__theme", theme);
-    window.history.replaceState(null, "", address);
+    setAddress(address);
   };
 
   new MutationObserver(() => {

@@ -8,6 +8,7 @@ from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.ui.markup import table, text
 from kvdemo.ui.memory_words import budget_words, figure_of, free_words, requests_words
+from kvdemo.ui.terms import TERMS, term
 
 __all__ = ["arithmetic_card", "figures_card", "fits_card"]
 
@@ -36,7 +37,7 @@ def figures_card(plan: MemoryPlan, kept: MemoryPlan | None = None, keeping: str 
     if differ:
         longest = max(size for _, size, _ in figures)
         body = "".join(
-            f'<div class="kv-three-figure"><p class="kv-said"><strong>{name}</strong> {format_bytes(size)}</p>'
+            f'<div class="kv-three-figure"><p class="kv-said"><strong>{term(name)}</strong> {format_bytes(size)}</p>'
             f'<div class="kv-thin-bar"><span style="width:{100 * size / longest:.1f}%"></span></div>'
             f'<p class="kv-small">{format_count(size)} bytes: {text(words)}.</p></div>'
             for name, size, words in figures
@@ -177,16 +178,25 @@ def _uniform_lines(plan: MemoryPlan) -> list[str]:
 
 def _grouped_lines(plan: MemoryPlan) -> list[str]:
     """One line per group of equal layers, then the sum."""
-    from kvdemo.reports.layer_charts import arithmetic, kind_words
+    from kvdemo.reports.layer_charts import arithmetic
 
     groups: dict[tuple[object, int], list[LayerPlan]] = {}
     for layer in plan.layers:
         groups.setdefault((replace(layer.footprint, index=0, shares=None), layer.held_bytes), []).append(layer)
     lines = []
     for layers in groups.values():
-        count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}, {kind_words(layers[0].footprint)}"
+        count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}"
         product, _, size = arithmetic(plan, layers[0]).partition("<br>")
-        lines.append(f"<strong>{text(count)}</strong>: {text(product)} {text(size)} each")
+        lines.append(f"<strong>{count}, {_kind(layers[0])}</strong>: {text(product)} {text(size)} each")
     total = plan.held_bytes
     lines.append(f"Together <strong>{format_count(total)} bytes = {format_bytes(total)}</strong>")
     return lines
+
+
+def _kind(layer: LayerPlan) -> str:
+    """A layer's kind with its explanation: "sliding 1,024"."""
+    from kvdemo.reports.layer_charts import kind_words
+
+    words = kind_words(layer.footprint)
+    name = next((name for name in TERMS if words.startswith(name)), words)
+    return term(name, name) + text(words[len(name) :])

@@ -25,6 +25,10 @@ from kvdemo.ui.memory_words import limit_mark
 __all__ = ["MemoryParts", "build"]
 
 FIRST = MemoryForm()
+EMPTY = (
+    '<div class="kv-card kv-headline kv-headline-empty"><p>The answer stands here: how big the cache gets, '
+    "how it grows, where it sits and what fits.</p></div>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,7 @@ def _model(backend: Any, mode: str) -> dict[str, Any]:
 
 def _results() -> dict[str, Any]:
     notice = fragment(elem_id="memory-notice")
-    headline = fragment(elem_id="memory-headline")
+    headline = fragment(EMPTY, elem_id="memory-headline")
     with gr.Row(elem_id="memory-answer", elem_classes="kv-columns"):
         with gr.Column(scale=5, min_width=320, elem_id="memory-wide"):
             with gr.Column(elem_classes="kv-card kv-chart"):

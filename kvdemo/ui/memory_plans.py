@@ -24,6 +24,8 @@ __all__ = ["Beside", "MemoryView", "hint", "plan_view", "problem"]
 LAST = "said"
 """Under this name the state of what is shown keeps the words of the last good result."""
 
+WORKS = "Known models, a config.json and numbers typed by hand work already."
+
 Shown = Mapping[str, str]
 
 
@@ -87,10 +89,10 @@ def plan_view(
 
 
 def problem(error: KvdemoError, shown: Shown | None = None) -> str:
-    """A refusal, and which result stays below it."""
-    if isinstance(error, ModelNotReady | ModelUnavailable):
-        return _notice(error, "Known models work already: choose one.", shown, hinted=isinstance(error, ModelNotReady))
-    return _notice(error, "", shown)
+    """A refusal, what works nevertheless, and which result stays below it."""
+    if isinstance(error, ModelNotReady):
+        return _notice("The model is still loading; its numbers appear here by themselves", WORKS, shown, hinted=True)
+    return _notice(error, WORKS if isinstance(error, ModelUnavailable) else "", shown)
 
 
 def hint(words: str, shown: Shown | None = None) -> str:

@@ -9,6 +9,7 @@ from kvdemo.facts.plans import Architecture, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count, format_parameters, format_ratio
 from kvdemo.ui.markup import bold_parts, text
 from kvdemo.ui.memory_form import LONGEST_LOG2, SHORTEST_LOG2
+from kvdemo.ui.terms import term
 
 __all__ = [
     "asked_words",
@@ -107,13 +108,14 @@ def model_line(architecture: Architecture) -> str:
     heads = sorted({(layer.kv_heads, layer.key_dim) for layer in layers if layer.kv_heads})
     parts = [f"{format_count(len(layers))} {'layer' if len(layers) == 1 else 'layers'}"]
     if len(heads) == 1:
-        parts.append(f"{heads[0][0]} KV {'head' if heads[0][0] == 1 else 'heads'} of {heads[0][1]}")
+        count, size = heads[0]
+        parts.append(f"{count} {term('KV head', 'KV head' if count == 1 else 'KV heads')} of {size}")
     if architecture.num_parameters:
         count = format_parameters(architecture.num_parameters).replace(" ", "\N{NO-BREAK SPACE}")
         parts.append(f"{count} parameters")
-    parts.append(architecture.dtype)
+    parts.append(text(architecture.dtype))
     method = METHODS.get(architecture.method, "")
-    return f'<div class="kv-small">{text(" · ".join(parts))}. {text(method)}</div>'
+    return f'<div class="kv-small">{" · ".join(parts)}. {text(method)}</div>'
 
 
 def limit_mark(geometry: Architecture | None) -> str:

@@ -84,7 +84,7 @@ def test_a_reserved_cache_and_one_page_size_say_so() -> None:
         Beside(),
     )
     assert "one page size for all layers takes <strong>62" in view.headline
-    assert "<strong>held</strong> 10.41 GiB" in view.figures
+    assert ">held</abbr></strong> 10.41 GiB" in view.figures
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_arithmetic_has_the_numbers_in_it() -> None:
 
 def test_the_three_figures_are_named_where_they_differ() -> None:
     gemma = figures_card(make_plan(catalog.architecture("Gemma-3-27B"), MemoryRequest(seq_len=131_072)))
-    assert all(f"<strong>{name}</strong>" in gemma for name in ("held", "reserved", "uniform"))
+    assert all(f">{name}</abbr></strong>" in gemma for name in ("held", "reserved", "uniform"))
     llama = figures_card(make_plan(catalog.architecture(LLAMA), MemoryRequest(seq_len=1024)))
     assert "Every attention layer keeps every token" in llama
 
@@ -209,7 +209,9 @@ def test_models_beside_it_are_checked(models: Any) -> None:
 
 def test_without_a_result_a_refusal_points_at_none() -> None:
     assert "Below" not in problem(ModelNotReady("still loading"))
-    assert "Known models work already" in problem(ModelNotReady("still loading"))
+    assert "Known models, a config.json and numbers typed by hand work already." in problem(
+        ModelNotReady("still loading")
+    )
     assert "Below" in hint("Paste it.", {"said": "Phi-4, 1 request of 8 tokens"})
 
 
@@ -222,3 +224,23 @@ def test_what_is_counted_and_what_is_not_is_said_under_the_headline() -> None:
     card = headline_card(make_plan(catalog.architecture(LLAMA), MemoryRequest(seq_len=1024)))
     assert "Counted: weights and cache. Not counted: activations, runtime." in card
     assert "The cache passes the weights at 122,533 tokens per request." in card
+
+
+def test_kinds_of_layer_and_kv_heads_are_explained_where_they_are_named() -> None:
+    gemma = catalog.architecture("Gemma-3-27B")
+    card = arithmetic_card(make_plan(gemma, MemoryRequest(131_072)))
+    assert ">sliding</abbr> 1,024</strong>: 2 (K, V) × 16 heads × 128 × 1,023 tokens × 2 bytes" in card
+    assert ">KV heads</abbr> of 128" in model_line(gemma)
+    mamba = arithmetic_card(make_plan(catalog.architecture("Mamba-2.8B"), MemoryRequest(8)))
+    assert ">linear state</abbr></strong>" in mamba
+
+
+def test_weights_that_nobody_knows_are_never_said_to_fit() -> None:
+    typed = FakeBackend().architecture_by_hand(32, 8, 128)
+    words = headline(make_plan(typed, MemoryRequest(4096, budget_gib=80))).replace(NBSP, " ")
+    assert words == (
+        "A model typed by hand, 1 request of 4,096 tokens: the cache takes **512 MiB**. That is **512 MiB of 80 GiB without "
+        "the weights**, which are not known: whether it fits cannot be said."
+    )
+    assert "it does not fit" in headline(make_plan(typed, MemoryRequest(10_000_000, budget_gib=80)))
+    assert "Without the weights" in fits_card(make_plan(typed, MemoryRequest(4096, budget_gib=80)))

@@ -41,7 +41,7 @@ def test_a_plan_of_a_known_model_shows_everything_and_a_link() -> None:
     told = planned(FakeBackend(), model="Llama-3.1-8B", seq_len=32_768, batch_size=8)
     assert told["notice"] == ""
     assert "47 of 80" in told["headline"].replace("\N{NO-BREAK SPACE}", " ")
-    assert "8 KV heads of 128" in told["about"]
+    assert "KV heads</abbr> of 128" in told["about"]
     assert "?tab=memory&amp;model=Llama-3.1-8B&amp;seq_len=32768&amp;batch=8&amp;budget=80" in told["link"]
 
 
@@ -84,7 +84,7 @@ def test_while_the_model_loads_known_models_are_pointed_at_and_work() -> None:
     loading = FakeBackend(model=Loading("tiny", "weights, 1 of 3"))
     told = planned(loading)
     assert "still loading" in told["notice"]
-    assert "Known models work already" in told["notice"]
+    assert "Known models, a config.json and numbers typed by hand work already." in told["notice"]
     assert planned(loading, model="Phi-4")["notice"] == ""
     assert planned(loading, model=BY_HAND, hand=(32, "8", 128, None))["notice"] == ""
 
