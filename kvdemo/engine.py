@@ -174,7 +174,10 @@ class Engine:
             loaded = self._load_model(self.settings, self._thread, progress)
             if self.settings.system_prompt:
                 progress(name, "the shared system prompt")
-                share_system_prompt(loaded, self.kept, self.settings.system_prompt)
+                try:
+                    share_system_prompt(loaded, self.kept, self.settings.system_prompt)
+                except Exception:  # it saves time and nothing hangs on it: everybody's prompt is processed in full
+                    log.exception("the shared system prompt could not be processed")
             self.loaded = loaded
         except KvdemoError as error:
             self.status = Failed(name, str(error))

@@ -50,7 +50,7 @@ class Questions(OverModel):
                 spec,
                 lambda request: self._engine.run(request, owner, stop=stop),
                 prompt_tokens=len(ids),
-                gap=lambda one, other, made: largest_gap(loaded, self._engine.turnstile, ids, made, one, other),
+                gap=lambda one, other, made: largest_gap(loaded, self._engine.turnstile, ids, made, one, other, stop),
                 decode=_decoder(loaded),
                 **self._common(stop),
             )

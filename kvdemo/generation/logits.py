@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import TYPE_CHECKING
 
 from kvdemo.caches.strategies import slots_for, strategy_of
@@ -13,6 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["largest_gap"]
 
+WAIT_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class _Stopped(Exception):
+    """Raised in a forward when somebody has asked for its end."""
+
 
 def largest_gap(
     loaded: LoadedModel,
@@ -21,28 +31,50 @@ def largest_gap(
     made: tuple[int, ...],
     baseline: str,
     candidate: str,
+    stop: threading.Event | None = None,
 ) -> float | None:
     """The largest difference between the two strategies' logits over the steps that chose `made`, and the one after it.
 
-    Both are given the same tokens, whatever they would have chosen. It stands in line like any run.
+    Both are given the same tokens, whatever they would have chosen. It stands in line like any run, and like a run it ends
+    within one forward when `stop` is set. None when it was stopped or failed: it is a supplement to runs that were made.
     """
+    stop = stop or threading.Event()
     ticket = turnstile.join()
     try:
-        while not ticket.wait(1.0):
-            pass
-        return loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate)).result()
+        while not ticket.wait(WAIT_S):
+            if stop.is_set():
+                return None
+        return loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate, stop)).result()
+    except _Stopped:
+        return None
+    except Exception as error:
+        log.warning("comparing logits failed: %s", type(error).__name__, exc_info=error)
+        return None
     finally:
         ticket.leave()
 
 
 def _gap(
-    loaded: LoadedModel, prompt_ids: tuple[int, ...], made: tuple[int, ...], baseline: str, candidate: str
+    loaded: LoadedModel,
+    prompt_ids: tuple[int, ...],
+    made: tuple[int, ...],
+    baseline: str,
+    candidate: str,
+    stop: threading.Event,
 ) -> float:
     import torch
 
-    with torch.inference_mode():
-        one, other = (_logits(loaded, prompt_ids, made, key) for key in (baseline, candidate))
-        return float((one - other).abs().max())
+    def before_forward(_: object) -> None:
+        if stop.is_set():
+            raise _Stopped
+
+    loaded.gate.listener = before_forward
+    try:
+        with torch.inference_mode():
+            one, other = (_logits(loaded, prompt_ids, made, key) for key in (baseline, candidate))
+            return float((one - other).abs().max())
+    finally:
+        loaded.gate.listener = None
 
 
 def _logits(loaded: LoadedModel, prompt_ids: tuple[int, ...], made: tuple[int, ...], key: str) -> torch.Tensor:

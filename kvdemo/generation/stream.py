@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import queue
+import re
 import threading
 import time
 import uuid
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["HEARTBEAT_S", "stream"]
 
 HEARTBEAT_S = 0.5
+PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\s'\"\\/]+[\\/])[^\s'\"]*")
 
 log = logging.getLogger(__name__)
 
@@ -269,5 +271,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
+    """What the error says, without the paths of this machine."""
     lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    return PATH.sub("(a file)", lines[0])[:200] if lines else "it did not say why"

@@ -24,7 +24,7 @@ from kvdemo.facts.questions import (
     PromptSetSpec,
 )
 from kvdemo.facts.requests import CompareSpec, MeasureSpec, Message
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.settings import Limits, Settings
 from tests.tiny_backend import ready_backend, tiny_backend
 
@@ -297,3 +297,38 @@ def test_tokens_are_counted_as_the_model_will_see_them(backend: Backend) -> None
         event for event in backend.chat((Message("user", "four"),), max_new_tokens=2) if isinstance(event, TokenEmitted)
     ]
     assert tokens[0].cache_tokens == len("<user>four\n<assistant>")
+
+
+@pytest.mark.parametrize("how", ["fails", "is stopped"])
+def test_a_comparison_of_logits_that_fails_or_is_stopped_leaves_the_result_standing(how: str) -> None:
+    made = ready_backend()
+    loaded = made._engine.ready()
+    comparing = False
+
+    def hook(*_: object) -> None:
+        if comparing and how == "fails":
+            raise RuntimeError("no room for logits")
+        if comparing:
+            made.stop("me")
+
+    handle = loaded.model.register_forward_hook(hook)
+    for step in made.compare(CompareSpec("hi", ("dynamic", "fp8"), max_new_tokens=4), owner="me"):
+        comparing = isinstance(step, Progress) and "comparing its logits" in step.phase
+    handle.remove()
+    assert isinstance(step, ComparisonResult)
+    assert step.comparisons[0].ratio is not None
+    assert step.comparisons[0].verdict.largest_gap is None
+    made.close()
+
+
+def test_a_shared_system_prompt_that_cannot_be_processed_leaves_the_model_usable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr("kvdemo.engine.share_system_prompt", refuse)
+    made = ready_backend(system_prompt="Be kind.")
+    assert isinstance(made.status(), Ready)
+    assert "shared system prompt" in caplog.text
+    made.close()

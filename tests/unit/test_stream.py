@@ -512,3 +512,15 @@ def test_a_temperature_that_would_make_infinities_of_logits_is_refused() -> None
     with pytest.raises(InvalidRequest, match=r"temperature: must be 0 or at least 0\.0001"):
         SamplingParams(temperature=1e-38)
     assert SamplingParams(temperature=1e-4).greedy is False
+
+
+def test_a_failure_is_told_without_the_paths_of_this_machine() -> None:
+    loaded = tiny_loaded()
+    hook = fail_at(
+        loaded, 1, RuntimeError("no kernel in /home/somebody/.cache/kernels/k.so for 3/4 of 'C:\\Users\\x\\y.dll'")
+    )
+    with pytest.raises(RunFailed) as caught:
+        events(loaded, GenerationRequest("hi", 4))
+    hook.remove()
+    loaded.thread.close()
+    assert str(caught.value).startswith("The run failed: no kernel in (a file) for 3/4 of '(a file)' (error ")
