@@ -42,9 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", 130)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.filename is not None:  # not the output: a bug
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python would complain once more at its end
-        return 1
+        return 1 if isinstance(error, BrokenPipeError) else _complain(f"cannot write the output: {error.strerror}", 1)
     return status if isinstance(status, int) else 0
 
 

@@ -214,3 +214,18 @@ def test_help_needs_neither_torch_nor_the_page() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.endswith("[]\n")
+
+
+def test_names_that_no_file_can_have_are_wrong_input(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    long = "a" * 300
+    for arguments in (["--json", long], ["--config", long]):
+        assert main(["memory", *arguments]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_may_not_be_written_is_told_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["memory", "--json", str(tmp_path / "x.json")]) == 2
+    assert "this user may not" in capsys.readouterr().err
