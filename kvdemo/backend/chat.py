@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 from collections.abc import Iterator
@@ -83,13 +84,18 @@ class Chat(OverModel):
         messages = tuple(part for part in request.prompt if isinstance(part, Message))
         system = tuple(message for message in messages[:1] if message.role == "system")
         turns = messages[len(system) :]
-        drop = 0
-        for gone in range(2, len(turns), 2):
-            shorter = dataclasses.replace(request, prompt=(*system, *turns[gone:]))
+
+        def fits_without(pairs: int) -> bool:
+            shorter = dataclasses.replace(request, prompt=(*system, *turns[2 * pairs :]))
             with contextlib.suppress(ContextFull):
                 self._engine.check_length(shorter)
-                drop = gone // 2
-                break
+                return True
+            return False
+
+        # Every trial encodes a whole conversation, and there may be hundreds of turns.
+        pairs = range(1, (len(turns) + 1) // 2)
+        first = bisect.bisect_left(pairs, True, key=fits_without)
+        drop = pairs[first] if first < len(pairs) else 0
         oldest = "" if not drop else " or drop the oldest turn" if drop == 1 else f" or drop the {drop} oldest turns"
         return ContextFull(
             f"this turn needs {error.needed_tokens:,} of {error.limit_tokens:,} tokens, the longest answer included: "

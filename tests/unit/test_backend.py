@@ -23,7 +23,7 @@ from kvdemo.facts.questions import (
     PromptSetResult,
     PromptSetSpec,
 )
-from kvdemo.facts.requests import CompareSpec, MeasureSpec, Message
+from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
 from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.settings import Limits, Settings
 from tests.tiny_backend import ready_backend, tiny_backend
@@ -168,6 +168,26 @@ def test_a_conversation_that_is_too_long_is_refused_with_the_turns_to_drop(backe
     with pytest.raises(ContextFull) as caught:
         next(backend.chat((Message("user", "x" * 1000),), max_new_tokens=50))
     assert caught.value.drop_turns == 0
+
+
+def test_finding_the_turns_to_drop_reads_a_long_conversation_a_few_times_only(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [Message(role, "x" * 50) for _ in range(300) for role in ("user", "assistant")]
+    check, read = backend._engine.check_length, []
+
+    def counted(request: GenerationRequest) -> Any:
+        read.append(request)
+        return check(request)
+
+    monkeypatch.setattr(backend._engine, "check_length", counted)
+    with pytest.raises(ContextFull) as caught:
+        next(backend.chat((*turns, Message("user", "hi")), max_new_tokens=50))
+    assert len(read) < 12
+    left = (*turns[2 * caught.value.drop_turns :], Message("user", "hi"))
+    assert list(backend.chat(left, max_new_tokens=50))
+    with pytest.raises(ContextFull):
+        next(backend.chat((*turns[2 * caught.value.drop_turns - 2 :], Message("user", "hi")), max_new_tokens=50))
 
 
 def test_the_operators_system_prompt_is_processed_once_and_copied_for_everybody() -> None:
