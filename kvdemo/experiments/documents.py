@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.decoding import decoded, encoded
+from kvdemo.experiments.decoding import decoded, encoded, strict
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import FINISH_REASONS, STATUSES, RunRecord
@@ -57,7 +57,7 @@ def document(result: ComparisonResult) -> dict[str, Any]:
         "stopped_because": result.stopped_because,
         "runs": [run_document(run) for run in result.runs],
         "comparisons": [_comparison_document(comparison) for comparison in result.comparisons],
-        "arms": [{**encoded(arm), "decode_tokens_per_s": arm.decode_tokens_per_s} for arm in arms(result)],
+        "arms": [{**encoded(arm), "decode_tokens_per_s": strict(arm.decode_tokens_per_s)} for arm in arms(result)],
         "formulas": dict(FORMULAS),
     }
 

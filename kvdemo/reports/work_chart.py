@@ -52,7 +52,7 @@ def panels_of(arms: tuple[Arm, ...]) -> list[tuple[Arm, str, RunRecord]]:
     alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Arm]] = {}
     for arm in arms:
         run = arm.runs[-1]
-        if run.positions_computed:
+        if can_be_drawn(run):
             alike.setdefault((run.positions_computed, run.positions_read), []).append(arm)
     panels = []
     for group in alike.values():
@@ -60,6 +60,12 @@ def panels_of(arms: tuple[Arm, ...]) -> list[tuple[Arm, str, RunRecord]]:
         run = group[0].runs[-1]
         panels.append((group[0], "<br>".join([*names, f"{format_count(run.total_computed)} computed"]), run))
     return panels
+
+
+def can_be_drawn(run: RunRecord) -> bool:
+    """Does the run say for every forward what it computed and read? A record from elsewhere may not."""
+    read, computed = run.positions_read, run.positions_computed
+    return bool(computed) and len(read) == len(computed) and min(read) >= 0 and min(computed) > 0
 
 
 def panel(figure: go.Figure, number: int, run: RunRecord, across: tuple[float, float], up: tuple[float, float]) -> None:

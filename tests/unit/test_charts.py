@@ -232,3 +232,12 @@ def test_style_rules_and_calls_need_no_plotly_and_no_report_needs_torch() -> Non
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("computed", "read"), [((4, 1), (0,)), ((4, 1), ()), ((0,), (0,)), ((4, 1), (0, -9))])
+def test_work_that_a_file_tells_in_part_is_left_out_of_the_drawing(
+    computed: tuple[int, ...], read: tuple[int, ...]
+) -> None:
+    result = result_of(rounds=1)
+    runs = tuple(replace(run, positions_computed=computed, positions_read=read) for run in result.runs)
+    assert work_chart(replace(result, runs=runs)).data == ()

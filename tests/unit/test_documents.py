@@ -135,3 +135,9 @@ def test_text_that_is_not_json_is_refused_in_words(text: str | bytes) -> None:
 def test_broken_json_is_named_by_line_and_column() -> None:
     with pytest.raises(InvalidRequest, match="line 2, column 6"):
         loads('{"a": 1,\n "b" 2}')
+
+
+def test_times_too_small_for_a_speed_still_make_strict_json() -> None:
+    tiny = [record(key, (0.0, 5e-324, 1e-323), round=1, order=1) for key in ("none", "dynamic")]
+    made = document(summarise(CompareSpec("x"), tiny, model=MODEL, environment=ENVIRONMENT, strategies=ROWS))
+    assert from_document(loads(dumps(made))).runs[0].token_times_s == (0.0, 5e-324, 1e-323)
