@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from kvdemo.facts.plans import MeasuredPoint, MemoryPlan
-from kvdemo.facts.units import format_bytes, format_count
+from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count
 from kvdemo.palette import MEANINGS, Meaning, of_strategy
 from kvdemo.reports.growth_lines import (
     GROWS_WITH,
@@ -67,7 +67,12 @@ def growth_chart(
     shown = [point for point in measured if by == "length" and plan.request.batch_size == 1 and point.held_bytes]
     corner = corner_words(found, far, bool(shown))
     low, high = y_range(lines, levels, PLOT_PX, TEXT_PX * sum(len(words) for words, _ in corner) + 12)
-    labels = [(line.meaning, line.label) for line in lines] if others else []
+    sizes = {clean(one.architecture.name, max_chars=24): format_bytes(one.held_bytes) for one in (plan, *others)}
+    labels = (
+        [(line.meaning, f"{line.label}: {sizes.get(line.label, NOT_AVAILABLE)} as asked") for line in lines]
+        if others
+        else []
+    )
     top = 66 + banner_px([text for _, text in labels])
     figure = blank(
         f"How does it grow with {axis.title}?",

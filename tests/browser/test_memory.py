@@ -142,3 +142,36 @@ def test_a_wrong_number_is_refused_by_name_and_leaves_the_last_result(
     memory.tab.keyboard.press("Tab")
     expect(memory.part("#memory-notice")).to_contain_text(re.compile(field, re.IGNORECASE))
     expect(memory.memory_headline).to_contain_text("takes 4 MiB")
+
+
+def test_a_link_opens_with_its_numbers_and_the_address_follows_them(
+    page: Served, opened: Callable[..., Screen]
+) -> None:
+    screen = opened(page, "/?tab=memory&model=gpt-oss-20b&seq_len=32768&batch=2&budget=80&by=users")
+    expect(screen.memory_headline).to_contain_text("gpt-oss-20b, 2 requests of 32,768 tokens")
+    expect(screen.part("#memory-growth")).to_contain_text("How does it grow with users?")
+    fill(screen, "#memory-batch", 4)
+    expect(screen.tab).to_have_url(re.compile(r"model=gpt-oss-20b&seq_len=32768&batch=4&by=users&budget=80$"))
+    hatched = screen.tab.evaluate(
+        "[...document.querySelectorAll('#memory-layers [style*=\"url(\"]')].map(part => part.style.fill)"
+    )
+    assert hatched
+    assert all("batch=4" in fill for fill in hatched)
+
+
+def test_a_link_that_asks_for_what_cannot_be_says_so(page: Served, opened: Callable[..., Screen]) -> None:
+    screen = opened(page, "/?tab=memory&model=nobody&seq_len=0")
+    expect(screen.part("#memory-link-notice")).to_contain_text("seq_len: must be between 1 and 100,000,000, not 0.")
+    expect(screen.part("#memory-link-notice")).to_contain_text("'nobody' is not one of the known models.")
+    expect(screen.memory_headline).to_contain_text("takes 4 MiB")
+
+
+def test_a_config_that_needs_code_of_its_own_can_be_typed_by_hand(page: Served, memory: Screen) -> None:
+    memory.choose("#memory-model", "A config.json")
+    config = {"model_type": "new", "auto_map": {}, "num_hidden_layers": 40, "num_key_value_heads": 4, "head_dim": 96}
+    memory.part("#memory-config textarea").fill(json.dumps(config))
+    memory.part("#memory-read").click()
+    expect(memory.part("#memory-notice")).to_contain_text("auto_map")
+    memory.part("#memory-use-hand").click()
+    expect(memory.memory_headline).to_contain_text("A model typed by hand, 1 request of 4,096 tokens")
+    expect(memory.memory_headline).to_contain_text("takes 240 MiB")

@@ -58,6 +58,7 @@ def test_several_models_are_told_apart_by_name_and_marker() -> None:
     figure = growth_chart(plan_of(), others=others)
     markers = [trace.marker.symbol for trace in figure.data if trace.name.endswith(" markers")]
     assert len(set(markers)) == 3
+    assert "windowed: 139 MiB as asked" in " ".join(texts(figure, "label"))
     assert "<img" not in figure.to_json()
 
 
