@@ -46,6 +46,11 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
     return value
 
 
+def _keep_int(request: object, name: str, low: int, high: int) -> None:
+    """Check a field and keep it as an int: a form or JSON may send 64.0."""
+    object.__setattr__(request, name, checked_int(name, getattr(request, name), low, high))
+
+
 def checked_number(name: str, value: object, low: float, high: float) -> float:
     """`value` as a finite float between low and high; InvalidRequest naming the field otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -153,7 +158,7 @@ class GenerationRequest:
             raise InvalidRequest("messages", "there is no message")
         elif self.prompt_chars > MAX_PROMPT_CHARS:
             raise InvalidRequest("messages", f"are longer than {MAX_PROMPT_CHARS:,} characters together")
-        checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        _keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
         checked_text("strategy", self.strategy, max_chars=40)
         if len(self.stop_strings) > 16:
             raise InvalidRequest("stop_strings", "at most 16 are allowed")
@@ -195,8 +200,8 @@ class CompareSpec:
     def __post_init__(self) -> None:
         checked_text("prompt", self.prompt)
         checked_text("system_prompt", self.system_prompt, empty=True)
-        checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        checked_int("rounds", self.rounds, 1, MAX_ROUNDS)
+        _keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
+        _keep_int(self, "rounds", 1, MAX_ROUNDS)
         if not 2 <= len(self.strategies) <= MAX_ARMS:
             raise InvalidRequest("strategies", f"choose between two and {MAX_ARMS}")
         for strategy in self.strategies:

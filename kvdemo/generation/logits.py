@@ -85,7 +85,10 @@ def _logits(loaded: LoadedModel, prompt_ids: tuple[int, ...], made: tuple[int, .
     ids = torch.tensor([[*prompt_ids, *made]], device=model.device)
     cache = strategy.make(model.config, slots_for(strategy, ids.shape[1]))
     first = len(prompt_ids)
+    # Logits of a long prompt for every word of the vocabulary would take more than the weights.
+    few = {"logits_to_keep": len(made) + 1} if model._supports_logits_to_keep() else {}
     if cache is None:
-        return model(ids, use_cache=False).logits[0, first - 1 :].float()
+        return model(ids, use_cache=False, **few).logits[0, -len(made) - 1 :].float()
+    last = {"logits_to_keep": 1} if few else {}
     given = [ids[:, :first], *ids[:, first:].split(1, dim=1)]
-    return torch.cat([model(part, cache=cache, use_cache=True).logits[0, -1:] for part in given]).float()
+    return torch.cat([model(part, cache=cache, use_cache=True, **last).logits[0, -1:] for part in given]).float()

@@ -225,6 +225,12 @@ def test_bad_fields_are_refused_by_name(tiny: LoadedModel) -> None:
         SamplingParams(temperature=float("nan"))
 
 
+def test_a_whole_number_that_came_as_a_float_is_kept_as_a_whole_number() -> None:
+    request: Any = GenerationRequest(PROMPT, 4.0)  # type: ignore[arg-type]
+    assert type(request.max_new_tokens) is int
+    assert request.max_new_tokens == 4
+
+
 def test_a_prompt_that_does_not_fit_the_context_is_refused_with_both_numbers(tiny: LoadedModel) -> None:
     message = refused(tiny, prompt="x" * 1020, max_new_tokens=8)
     assert "1,020 prompt tokens and 8 new ones are 1,028; this model's limit is 1,024" in message
