@@ -15,8 +15,6 @@ from kvdemo.planner import plan
 
 __all__ = ["measure"]
 
-FP8_SCALES_BYTES = 8  # two float32 per layer
-
 
 def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str) -> Iterator[MeasuredPoint]:
     """One point per strategy and length, one request each; ends early when it is stopped."""
@@ -49,13 +47,10 @@ def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: st
 
 def _predicted(footprint: LayerFootprint, strategy: Strategy, length: int, bytes_each: int) -> int:
     """Bytes of this layer for one request; of a quantised cache its values alone, fp8's two scales among them."""
-    bits = strategy.bits
-    if bits is None:
-        kind = "static" if strategy.fixed_size else "dynamic"
+    if strategy.key == "fp8" or strategy.bits is None:
+        kind = "fp8" if strategy.key == "fp8" else "static" if strategy.fixed_size else "dynamic"
         return plan.predict_layer(footprint, kind, length, 1, bytes_each)
-    elements = plan.predict_layer(footprint, "dynamic", length, 1, 1)
-    scales = FP8_SCALES_BYTES if strategy.key == "fp8" and elements else 0
-    return elements * bits // 8 + scales
+    return plan.predict_layer(footprint, "dynamic", length, 1, 1) * strategy.bits // 8
 
 
 def _measured(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, strategy: Strategy) -> MeasuredLayer:
