@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.machine import say_if_busy
 from benchmarks.streaming import load_default
-from kvdemo.caches.prefix import KeptCaches
+from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.experiments.statistics import median
 from kvdemo.facts.events import Finished
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest, Message
+from kvdemo.facts.requests import GenerationRequest, Message, Prompt
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
@@ -31,6 +31,7 @@ CONTEXT_TOKENS = 2000
 ANSWER = "The harbour was built in the last century and rebuilt twice since, most recently with a longer quay for the ferries. "
 QUESTION = "And what happened to the harbour in the year after that, in one sentence?"
 LAST_QUESTION = "Who paid for it?"
+OTHER = Message("user", "Something else")
 
 
 class TimedStore(KeptCaches):
@@ -96,14 +97,15 @@ def conversation(loaded: LoadedModel) -> tuple[Message, ...]:
 
 
 def last_turn(loaded: LoadedModel, messages: tuple[Message, ...]) -> tuple[RunRecord, float]:
-    """The last turn with a cache kept from the one before; seconds of bookkeeping."""
+    """The last turn with the cache that the one before leaves: all but the last question; seconds of bookkeeping."""
     store = TimedStore()
-    ask(loaded, messages[:-2], store)  # untimed: fills what would have been kept, all but the last answer and question
+    ids, other = (encode_prompt(loaded, (*messages[:-1], question)).token_ids for question in (messages[-1], OTHER))
+    ask(loaded, ids[: common_prefix(ids, other)], store)  # untimed
     return ask(loaded, messages, store), store.taken_s[-1]
 
 
-def ask(loaded: LoadedModel, messages: tuple[Message, ...], store: KeptCaches | None) -> RunRecord:
-    request = GenerationRequest(messages, 1, prefill_chunk=512)
+def ask(loaded: LoadedModel, prompt: Prompt, store: KeptCaches | None) -> RunRecord:
+    request = GenerationRequest(prompt, 1, prefill_chunk=512)
     *_, finished = stream(loaded, request, turnstile=Turnstile(1), kept=store, owner="me")
     assert isinstance(finished, Finished)
     return finished.record
