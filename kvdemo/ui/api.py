@@ -3,6 +3,7 @@
 Gradio reads the signatures while the page is built, so that annotations here are objects, not text.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -15,11 +16,12 @@ from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, Prom
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
 from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_text
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
-from kvdemo.ui.wiring import owner_of
+from kvdemo.ui.wiring import owner_of, unhurried
 
 __all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_dict", "memory_endpoint"]
 
 PLACE = "api"
+HEARTBEAT_S = 0.5
 
 
 def add_api(backend: Any) -> None:
@@ -51,11 +53,8 @@ def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
                 sampling=SamplingParams(temperature=temperature, seed=seed),
                 owner=owner_of(request, PLACE),
             )
-            try:
-                for event in events:
-                    yield event_as_dict(event)
-            finally:
-                events.close()
+            for event in unhurried(events):
+                yield event_as_dict(event)
         except KvdemoError as error:
             raise _refusal(error) from error
 
@@ -76,17 +75,15 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
                 raise InvalidRequest("strategies", "must be a list of keys")
             spec = CompareSpec(prompt, tuple(strategies), max_new_tokens, rounds)
             steps = backend.compare(spec, owner=owner_of(request, PLACE))
-            try:
-                for step in steps:
-                    if isinstance(step, Progress):
-                        yield {"event": "progress", **asdict(step)}
-                    elif isinstance(step, ArmFailed):
-                        told = {"strategy": step.strategy, "round": step.round, "message": step.message}
-                        yield {"event": "failed", **told}
-                    elif isinstance(step, ComparisonResult):
-                        yield document(step)
-            finally:
-                steps.close()
+            told_s = time.monotonic()
+            for step in unhurried(steps):
+                told = _step_as_dict(step)
+                # Only at a yield can it be noticed that the caller has left.
+                if told is None and time.monotonic() - told_s >= HEARTBEAT_S:
+                    told = {"event": "working"}
+                if told is not None:
+                    told_s = time.monotonic()
+                    yield told
         except KvdemoError as error:
             raise _refusal(error) from error
 
@@ -114,6 +111,15 @@ def event_as_dict(event: GenerationEvent) -> dict[str, Any]:
     names = {Waiting: "waiting", PromptEncoded: "prompt_encoded", PrefillProgress: "prefill_progress"}
     name = "token" if isinstance(event, TokenEmitted) else names.get(type(event), "working")
     return {"event": name, **asdict(event)}
+
+
+def _step_as_dict(step: object) -> dict[str, Any] | None:
+    """What of a comparison is told while it runs, and its document at the end; None for the runs' own events."""
+    if isinstance(step, Progress):
+        return {"event": "progress", **asdict(step)}
+    if isinstance(step, ArmFailed):
+        return {"event": "failed", "strategy": step.strategy, "round": step.round, "message": step.message}
+    return document(step) if isinstance(step, ComparisonResult) else None
 
 
 def _refusal(error: KvdemoError) -> gr.Error:

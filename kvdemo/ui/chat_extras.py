@@ -18,7 +18,7 @@ from kvdemo.ui.chat_turns import ChatView, updates
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.conversation_file import as_json, as_markdown, opened
 from kvdemo.ui.exports import Exports
-from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, stopping
+from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, stopping, unhurried
 
 __all__ = ["TIMES_PLACE", "wire_files", "wire_settings", "wire_times"]
 
@@ -112,7 +112,8 @@ def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
     ) -> Iterator[list[Any]]:
         owner = owner_of(request, TIMES_PLACE)
         told: tuple[str, tuple[float | None, ...]] = ("", ())
-        for told in chat_times.measured_without_reuse(backend, conversation, system_prompt, strategy, owner):
+        views = chat_times.measured_without_reuse(backend, conversation, system_prompt, strategy, owner)
+        for told in unhurried(views):
             yield [told[0], gr.skip(), gr.skip(), gr.update(visible=False), gr.skip(), gr.update(visible=True)]
         words, times = told
         _, steps, turns, again = _times(conversation, times)

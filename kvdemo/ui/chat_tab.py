@@ -21,7 +21,7 @@ from kvdemo.ui.chat_turns import updates
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.exports import Exports
 from kvdemo.ui.markup import fragment
-from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, stopping
+from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, stopping, unhurried
 
 __all__ = ["PLACE", "ChatTab", "build_chat_tab"]
 
@@ -108,7 +108,8 @@ def _answer(backend: Any, settings: Settings) -> Callable[..., Iterator[list[Any
 
     def answer(request: gr.Request, conversation: Conversation, *form: Any) -> Iterator[list[Any]]:
         owner = owner_of(request, PLACE)
-        for view in chat_turns.answer(backend, conversation, ChatSettings(*form), owner, kept_words=kept_words):
+        views = chat_turns.answer(backend, conversation, ChatSettings(*form), owner, kept_words=kept_words)
+        for view in unhurried(views):
             yield updates(view)
 
     return answer

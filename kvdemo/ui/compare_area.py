@@ -21,7 +21,7 @@ from kvdemo.ui.compare_results import charts, empty_result
 from kvdemo.ui.compare_runs import CompareView
 from kvdemo.ui.exports import Exports
 from kvdemo.ui.markup import fragment
-from kvdemo.ui.wiring import LIGHT, MODEL, owner_of
+from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, unhurried
 
 __all__ = ["Area", "build_area", "place_of", "wire_area"]
 
@@ -196,7 +196,8 @@ def wire_area(area: Area, backend: Any, exports: Exports, form: list[Any]) -> No
 
 def _run(area: Area, backend: Any) -> Callable[..., Iterator[list[Any]]]:
     def run(request: gr.Request, *form: Any) -> Iterator[list[Any]]:
-        for view in compare_runs.run(backend, area.question, form, owner_of(request, place_of(area.question))):
+        views = compare_runs.run(backend, area.question, form, owner_of(request, place_of(area.question)))
+        for view in unhurried(views):
             yield area.updates(view)
 
     return run

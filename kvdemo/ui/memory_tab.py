@@ -19,7 +19,7 @@ from kvdemo.ui.memory_measured import measure
 from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED, ModelChoice, can_be_typed, uploaded
 from kvdemo.ui.memory_plans import Beside, hint, plan_view, problem
 from kvdemo.ui.memory_words import limit_mark, model_line
-from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of, stopping
+from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of, stopping, unhurried
 
 __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
 
@@ -212,7 +212,7 @@ def _skipped(notice: Any = None) -> list[Any]:
 
 def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
     def measure_caches(seq_len: Any, request: gr.Request) -> Iterator[list[Any]]:
-        for now in measure(backend, owner_of(request, PLACE), seq_len):
+        for now in unhurried(measure(backend, owner_of(request, PLACE), seq_len)):
             card, points = (gr.skip() if part is None else part for part in (now.card, now.points))
             yield [now.line, card, points, *_buttons(running=not now.done)]
 

@@ -6,12 +6,15 @@ group with room for many: the backend's turnstile does the waiting, not the queu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import gradio as gr
 
-__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of", "stopping"]
+__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of", "stopping", "unhurried"]
+
+T = TypeVar("T")
 
 LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 MODEL: dict[str, Any] = {
@@ -43,3 +46,17 @@ def stopping(backend: Any, place: str) -> Callable[..., None]:
         backend.stop(owner_of(request, place))
 
     return stop
+
+
+def unhurried(views: Iterator[T]) -> Iterator[T]:
+    """`views`, for a handler to pass on: whoever stops reading does not wait for the run to end.
+
+    Gradio closes a handler in the thread that serves everybody, and a forward may take long. The run is told to end all
+    the same, and the turnstile lets nobody in before it has.
+    """
+    try:
+        for view in views:
+            yield view
+    except GeneratorExit:
+        threading.Thread(target=views.close, name="kvdemo-leaving", daemon=True).start()
+        raise
