@@ -104,15 +104,30 @@ def test_a_run_that_is_cancelled_in_its_prefill_is_over_before_the_next_one_begi
         number = visitor.join("answer", **LONGEST)
         page.puppet.wait_until_held()
         cancelled = {"session_hash": visitor.session, "fn_index": 0, "event_id": number}
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(visitor.http.post, "/gradio_api/cancel", json=cancelled)
-            told = []
-            for _, data in api_events(http, "chat", message="And now?", max_new_tokens=20):
-                told.append(data[0]["event"])
-                page.puppet.let_go()
-            answer.result().raise_for_status()
+        # It does not wait for a forward that goes on and on, and neither does anybody else.
+        visitor.http.post("/gradio_api/cancel", json=cancelled).raise_for_status()
+        told = []
+        for _, data in api_events(http, "chat", message="And now?", max_new_tokens=20):
+            told.append(data[0]["event"])
+            page.puppet.let_go()
     assert (told[0], told[-1]) == ("waiting", "finished")
     assert page.puppet.most_at_once == 1
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "compare"])
+def test_who_leaves_in_the_middle_of_a_long_forward_stops_nobody_else(
+    page: Served, visitor: Visitor, http: httpx.Client, endpoint: str
+) -> None:
+    asked = {"chat": {"message": "hi"}, "compare": {"prompt": "hi"}}[endpoint]
+    with page.puppet.held():
+        number = event_id_of(http, endpoint, **asked)
+        with http.stream("GET", f"/gradio_api/call/v2/{endpoint}/{number}") as stream:
+            page.puppet.wait_until_held()
+            next(line for line in stream.iter_lines() if line.startswith("data:"))
+        queue = page.demo._queue
+        wait_until(lambda: number not in queue.event_ids_to_events, "the server has let the one who left go")
+        assert "tokens" in visitor.light("count", compare_prompt="The red cat was")["compare-count"]
+    page.puppet.wait_until_idle()
 
 
 def test_light_parts_answer_while_a_run_is_going(page: Served, visitor: Visitor, other: Visitor) -> None:
