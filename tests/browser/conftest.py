@@ -13,8 +13,8 @@ from tests.browser.screen import Screen
 from tests.served import Served, real_app, served_puppet
 
 PATIENCE_MS = 30_000
-# Gradio's own front end says so when a page is left while it reads a stream.
-LEFT_WHILE_STREAMING = "AbortError: signal is aborted without reason"
+# Gradio's own front end says so when a page is left, or loaded again, while it reads a stream.
+LEFT_WHILE_STREAMING = ("AbortError: signal is aborted without reason", "Unexpected error Connection errored out.")
 
 
 @pytest.fixture(scope="package")
