@@ -21,12 +21,14 @@ class Puppet:
     """Give its `model` to tiny_backend.
 
     answer          what every run says from now on, then the end token; None: the tiny model's own words
+    fault           raised instead of the next forward, once
     forwards        how many forwards have begun to compute
     most_at_once    how many runs were ever inside generate together
     """
 
     def __init__(self, **changes: Any) -> None:
         self.answer: bytes | None = None
+        self.fault: Exception | None = None
         self.forwards = 0
         self.most_at_once = 0
         self._changes = {"max_position_embeddings": 8192, **changes}
@@ -110,4 +112,7 @@ class Puppet:
                 self._held = False
             if self._allowed:
                 self._allowed -= 1
+            fault, self.fault = self.fault, None
+            if fault is not None:
+                raise fault
             self.forwards += 1
