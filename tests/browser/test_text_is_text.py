@@ -96,7 +96,7 @@ def test_html_in_an_answer_is_shown_as_it_was_written(page: Served, screen: Scre
 def test_a_pasted_config_is_text(page: Served, screen: Screen) -> None:
     screen.open_tab("Memory")
     expect(screen.memory_headline).to_contain_text("cache takes")
-    screen.choose("#memory-model", "A config.json, pasted or uploaded")
+    screen.choose("#memory-model", "A config.json")
     for payload in PAYLOADS.values():
         config = {"model_type": payload, "architectures": [payload], "_name_or_path": payload, payload: payload}
         screen.part("#memory-config textarea").fill(json.dumps(config))
