@@ -229,10 +229,17 @@ def stop_strings(loaded: LoadedModel, request: GenerationRequest) -> tuple[str, 
 
 
 def end_ids(loaded: LoadedModel) -> frozenset[int]:
-    """The tokens that end an answer: those of generation_config.json, else the tokenizer's own."""
-    configured = loaded.model.generation_config.eos_token_id
-    if configured is None:
-        configured = loaded.tokenizer.eos_token_id
-    if configured is None:
-        return frozenset()
-    return frozenset(configured if isinstance(configured, list | tuple) else [configured])
+    """The tokens that end an answer: all that generation_config.json, config.json and the tokenizer name.
+
+    Each of them may name other ones: a chat template ends turns with the tokenizer's while generation_config.json names
+    the base model's, and a generation_config.json without any hides those of config.json from generate.
+    """
+    model = loaded.model
+    named = (
+        model.generation_config.eos_token_id,
+        getattr(model.config, "eos_token_id", None),
+        getattr(model.config.get_text_config(decoder=True), "eos_token_id", None),
+        loaded.tokenizer.eos_token_id,
+    )
+    ids = (token_id for ends in named for token_id in (ends if isinstance(ends, list | tuple) else [ends]))
+    return frozenset(token_id for token_id in ids if isinstance(token_id, int) and token_id >= 0)  # -1: none

@@ -46,7 +46,7 @@ def reproduce_script(result: ComparisonResult) -> str:
     compiled = any(strategy.compiles for strategy in chosen)
     imports = {"AutoModelForCausalLM", "AutoTokenizer", *(["CompileConfig"] if compiled else [])}
     imports |= {strategy.cache.class_name for strategy in chosen if strategy.cache is not None}
-    settings = [*sampling_arguments(result), *(["eos_token_id=None"] if spec.fixed_length else [])]
+    settings = [*sampling_arguments(result), f"eos_token_id={None if spec.fixed_length else 'ends'}"]
     messages = [{"role": "system", "content": spec.system_prompt}] if spec.system_prompt else []
     messages.append({"role": "user", "content": spec.prompt})
     return (
@@ -60,6 +60,7 @@ def reproduce_script(result: ComparisonResult) -> str:
             dtype=model.dtype if model.dtype in DTYPES else "float32",
             device=code(model.device),
             as_chat=spec.as_chat,
+            fixed_length=spec.fixed_length,
             messages=code(messages),
             prompt=code(spec.prompt),
             new_tokens=spec.max_new_tokens,

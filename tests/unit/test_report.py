@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 
 from kvdemo.caches.strategies import STRATEGIES, Strategy
 from kvdemo.facts.decision import CacheDecision
@@ -222,13 +223,31 @@ def test_the_script_runs_and_finds_the_same_tokens(
     assert {arm: len(times) for arm, times in made["times"].items()} == dict.fromkeys(made["arms"], 2)
 
 
+def test_the_script_ends_where_any_file_of_the_model_says_as_the_run_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model()
+    first = int(
+        model.generate(torch.tensor([list(b"hi")]), max_new_tokens=1, do_sample=False, eos_token_id=None)[0, -1]
+    )
+    model.config.eos_token_id = [256, first]
+    model.generation_config.eos_token_id = 256
+    model.save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
+    result = result_of(("none", "dynamic"), rounds=1, new_tokens=8, prompt="hi")
+    script = tmp_path / "reproduce.py"
+    script.write_text(reproduce_script(replace(result, spec=replace(result.spec, fixed_length=False))))
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", str(tmp_path / "tiny")])
+    assert runpy.run_path(str(script))["warmups"] == {"none": [first], "dynamic": [first]}
+
+
 def test_a_sampled_comparison_is_repeated_with_its_settings() -> None:
     result = result_of(rounds=1)
     spec = replace(result.spec, sampling=SamplingParams(temperature=0.7, top_p=0.9, seed=5), fixed_length=False)
     script = reproduce_script(replace(result, spec=spec))
     assert "temperature=0.7, top_p=0.9, top_k=0" in script
     assert "torch.manual_seed(5)" in script
-    assert "eos_token_id" not in script
+    assert "eos_token_id=None" not in script
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.key)

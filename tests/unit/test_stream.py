@@ -169,6 +169,28 @@ def test_any_of_several_end_tokens_ends_the_answer() -> None:
     assert (record.finish_reason, record.new_tokens) == ("stop", 3)
 
 
+@pytest.mark.parametrize(
+    ("answer", "generation_config", "config", "tokenizer"),
+    [
+        ("hi", ord("!"), None, EOS_ID),  # the template ends turns with the tokenizer's
+        ("hi! more", ord("!"), None, EOS_ID),
+        ("hi! more", None, [EOS_ID, ord("!")], None),  # a generation_config.json without any
+        ("hi! more", EOS_ID, [EOS_ID, ord("!")], EOS_ID),
+        ("hi! more", -1, None, ord("!")),
+    ],
+)
+def test_every_end_token_that_a_file_names_ends_the_answer(
+    answer: str, generation_config: Any, config: Any, tokenizer: int | None
+) -> None:
+    loaded = speaking(answer)
+    loaded.model.generation_config.eos_token_id = generation_config
+    loaded.model.config.eos_token_id = config
+    loaded.tokenizer.eos_token_id = tokenizer
+    record = run(loaded)
+    assert (record.finish_reason, record.new_tokens) == ("stop", 3)
+    loaded.thread.close()
+
+
 def test_fixed_length_goes_on_past_the_end_token_and_marks_it() -> None:
     record = run(speaking("hi"), new_tokens=6, fixed_length=True)
     assert (record.finish_reason, record.new_tokens, record.would_end_at) == ("length", 6, 2)
