@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 PROMPT = "The quick brown fox"  # 19 tokens
 EOS_ID = 256
 PAD_ID = 257
+WORD, WORD_ID = "\u2581word", 258
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
@@ -26,6 +28,23 @@ def tiny_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> Any:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
     if chat_template is not None:
         fast.chat_template = chat_template
+    return fast
+
+
+def byte_fallback_tokenizer() -> Any:
+    """The other kind, as converted from SentencePiece: <0x00> to <0xFF> are ids 0 to 255, 258 is " word", 259 "a"."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    vocab |= {"<end>": EOS_ID, "<pad>": PAD_ID, WORD: WORD_ID, "a": WORD_ID + 1}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
+    fast.chat_template = CHAT_TEMPLATE
     return fast
 
 
@@ -96,8 +115,8 @@ def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any
     )
 
 
-def tiny_speaker(prompt_tokens: int, answer: bytes, **changes: Any) -> Any:
-    """The tiny model with its logits overruled: after `prompt_tokens` it says the bytes of `answer`, then the end token.
+def tiny_speaker(prompt_tokens: int, answer: Sequence[int], **changes: Any) -> Any:
+    """The tiny model with its logits overruled: after `prompt_tokens` it says the ids of `answer`, then the end token.
 
     A stand-in for a model that happens to say just this; forwards, caches and generate are the real ones.
     """

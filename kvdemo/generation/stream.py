@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kvdemo.caches.prefix import KeptCaches
 from kvdemo.caches.strategies import available_strategy
-from kvdemo.errors import OutOfMemory, RunFailed
+from kvdemo.errors import KvdemoError, OutOfMemory, RunFailed
 from kvdemo.facts.events import (
     Finished,
     GenerationEvent,
@@ -101,6 +101,12 @@ def stream(
     future.add_done_callback(lambda done: _after(done, run, ticket))
     try:
         yield from told.events()
+    except KvdemoError:
+        raise
+    except Exception as error:  # on the reader's side: decoding; the run's own faults are RunFailed already
+        run.closed.set()
+        concurrent.futures.wait([future])
+        raise told.failure(error) from error
     finally:
         run.closed.set()
         concurrent.futures.wait([future])
@@ -192,7 +198,7 @@ class _Told:
     def _end(self, ended: Ended) -> Finished:
         tail = self._text.finish()
         if ended.error is not None:
-            raise self._failure(ended.error)
+            raise self.failure(ended.error)
         reason = ended.why or self._reason()
         status = reason if reason in ("cancelled", "timed_out") else "ok"
         return Finished(reason, self._record(status, reason), tail)
@@ -207,7 +213,8 @@ class _Told:
         # A stop string that began in the prompt ends generate too, with fewer tokens than asked for.
         return "length" if len(run.steps) >= run.request.max_new_tokens else "stop_string"
 
-    def _failure(self, error: BaseException) -> RunFailed:
+    def failure(self, error: BaseException) -> RunFailed:
+        """The run as failed, with what it made until then; the log has the details."""
         number = uuid.uuid4().hex[:8]
         log.error("run %s failed: %s", number, type(error).__name__, exc_info=error)
         if _is_out_of_memory(error):

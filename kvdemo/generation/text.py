@@ -5,7 +5,9 @@ What it holds back: bytes of a character that is not complete yet, and text that
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +19,11 @@ _BROKEN = "\ufffd"
 
 
 class IncrementalText:
-    """Feed ids with push, then call finish once; the pieces joined are the text before the first stop string."""
+    """Feed ids with push, then call finish once; the pieces joined are the text before the first stop string.
+
+    What has been handed over stays. Where a later id changes the whole decode of earlier ones (tokenizers that fall back
+    to bytes spoil a whole run of them for one bad byte), the text goes on from there, decoded after what stands.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_strings: Sequence[str] = ()) -> None:
         from tokenizers.decoders import DecodeStream
@@ -27,6 +33,7 @@ class IncrementalText:
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         self._stream = DecodeStream(skip_special_tokens=True)
         self._ids: list[int] = []
+        self._decoded_ids = 0
         self._decoded = ""
         self._shown = 0
         self.stopped = False
@@ -39,24 +46,48 @@ class IncrementalText:
     def push(self, token_id: int) -> str:
         """The text that became readable with this id, possibly none."""
         self._ids.append(token_id)
-        if self._backend is not None:
-            self._decoded += self._stream.step(self._backend, token_id) or ""
-        else:
-            whole = self._decode()
-            if whole.startswith(self._decoded) and not whole.endswith(_BROKEN):
-                self._decoded = whole
+        piece = self._step(token_id)
+        if piece:
+            self._decoded += piece
+            self._decoded_ids = len(self._ids)
         return self._release(at_end=False)
 
     def finish(self) -> str:
         """The text held back until now; a character that was cut in the middle is dropped."""
-        whole = self._decode()
-        if whole.startswith(self._decoded):
-            self._decoded += whole[len(self._decoded) :].rstrip(_BROKEN)
+        rest = self._rest()
+        readable = rest.rstrip(_BROKEN)
+        self._decoded += readable + rest[len(readable) :][: self._whole_replacement_characters()]
         return self._release(at_end=True)
 
-    def _decode(self) -> str:
-        text = self._tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+    def _step(self, token_id: int) -> str:
+        """What this id adds; "" while it ends in half a character."""
+        if self._backend is not None:
+            try:
+                return self._stream.step(self._backend, token_id) or ""
+            except Exception:  # the class that the library raises where a byte spoils the decode of those before it
+                self._backend = None
+        rest = self._rest()
+        return "" if rest.endswith(_BROKEN) else rest
+
+    def _rest(self) -> str:
+        """The ids whose text was not handed over yet, as they read after what was."""
+        whole = self._decode(self._ids)
+        if whole.startswith(self._decoded):
+            return whole[len(self._decoded) :]
+        # A letter in front keeps the space that a tokenizer drops at the beginning of a text.
+        before = list(self._tokenizer("a", add_special_tokens=False)["input_ids"])
+        return self._decode([*before, *self._ids[self._decoded_ids :]])[len(self._decode(before)) :]
+
+    def _whole_replacement_characters(self) -> int:
+        """How many U+FFFD at the end of the text the model wrote itself, byte for byte, and are not half a character."""
+        special = set(self._tokenizer.all_special_ids)
+        written = [token_id for token_id in self._ids[self._decoded_ids :] if token_id not in special]
+        raw = b"".join(_bytes_of(token) for token in self._tokenizer.convert_ids_to_tokens(written))
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=False)
+        return len(text) - len(text.rstrip(_BROKEN))
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _release(self, *, at_end: bool) -> str:
         if self.stopped:
@@ -82,3 +113,18 @@ class IncrementalText:
                     longest = length
                     break
         return longest
+
+
+def _bytes_of(token: str) -> bytes:
+    """The bytes that a vocabulary's entry stands for: <0xEF>, GPT-2's letters for bytes, or the text itself."""
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes.fromhex(token[3:5])
+    letters = _byte_of_letter()
+    return bytes(letters[letter] for letter in token) if all(letter in letters for letter in token) else token.encode()
+
+
+@cache
+def _byte_of_letter() -> dict[str, int]:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}

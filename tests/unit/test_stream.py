@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from typing import Any
@@ -24,7 +25,17 @@ from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
-from tests.tiny import CHAT_TEMPLATE, EOS_ID, PROMPT, tiny_loaded, tiny_model, tiny_speaker, tiny_tokenizer
+from tests.tiny import (
+    CHAT_TEMPLATE,
+    EOS_ID,
+    PROMPT,
+    WORD_ID,
+    byte_fallback_tokenizer,
+    tiny_loaded,
+    tiny_model,
+    tiny_speaker,
+    tiny_tokenizer,
+)
 
 P = len(PROMPT)
 N = 12
@@ -376,6 +387,51 @@ def test_a_failure_in_the_middle_keeps_what_was_made_and_is_marked_failed(caplog
     hook.remove()
     assert run(loaded, new_tokens=4).new_tokens == 4
     loaded.thread.close()
+
+
+class FailingReader:
+    """A tokenizer without a fast one behind it whose decode fails from the third call on."""
+
+    backend_tokenizer = None
+
+    def __init__(self) -> None:
+        self._calls = itertools.count(1)
+        self._real = tiny_tokenizer()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        return self._real(text, **options)
+
+    def decode(self, ids: list[int], **options: Any) -> str:
+        if next(self._calls) >= 3:
+            raise RuntimeError("simulated decoder")
+        return str(self._real.decode(ids, **options))
+
+
+def test_what_fails_on_the_readers_side_is_a_failed_run_with_its_record_and_the_next_one_works() -> None:
+    loaded = tiny_loaded(tiny_speaker(P, b"one two three"), FailingReader())
+    turnstile, seen = Turnstile(3), []
+    with pytest.raises(RunFailed, match="simulated decoder") as caught:
+        seen.extend(stream(loaded, GenerationRequest(PROMPT, 20), turnstile=turnstile))
+    record = caught.value.record
+    assert (record.status, record.text) == ("failed", "on")
+    assert bytes(record.token_ids).startswith(b"on")
+    assert record.positions_computed[0] == P
+    assert turnstile.length == 0
+    again = dataclasses.replace(loaded, tokenizer=tiny_tokenizer())
+    assert run(again).text == "one two thre"
+    loaded.thread.close()
+
+
+def test_bytes_that_spoil_those_before_them_do_not_end_a_run() -> None:
+    tokenizer = byte_fallback_tokenizer()
+    prompt_tokens = len(tokenizer("word")["input_ids"])
+    loaded = tiny_loaded(tiny_speaker(prompt_tokens, [0x0A, 0xF0, WORD_ID], vocab_size=WORD_ID + 2), tokenizer)
+    record = run(loaded, prompt="word")
+    loaded.thread.close()
+    assert (record.status, record.text) == ("ok", "\n\ufffd word")
 
 
 def test_want_of_memory_is_told_as_such_and_the_next_run_works() -> None:

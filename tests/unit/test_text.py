@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.generation.text import IncrementalText
-from tests.tiny import tiny_tokenizer
+from tests.tiny import EOS_ID, WORD_ID, byte_fallback_tokenizer, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
+FALLBACK = byte_fallback_tokenizer()
 
 TEXTS = {
     "ASCII": "The red cat was asleep.",
@@ -25,9 +29,9 @@ TEXTS = {
 }
 
 
-def pieces(data: bytes, stop_strings: tuple[str, ...] = ()) -> list[str]:
-    text = IncrementalText(TOKENIZER, stop_strings)
-    return [*(text.push(byte) for byte in data), text.finish()]
+def pieces(ids: Iterable[int], stop_strings: tuple[str, ...] = (), tokenizer: Any = TOKENIZER) -> list[str]:
+    text = IncrementalText(tokenizer, stop_strings)
+    return [*(text.push(token_id) for token_id in ids), text.finish()]
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
@@ -44,6 +48,49 @@ def test_a_character_is_shown_with_its_last_byte(text: str) -> None:
         so_far += bytes([byte])
         assert piece == "" or so_far.decode().endswith(piece)
     assert shown[-1] == text[-1]
+
+
+@pytest.mark.parametrize("end", ["\ufffd", " \ufffd\ufffd", "\ufffd a \ufffd"])
+def test_replacement_characters_that_the_model_wrote_stay_at_the_end(end: str) -> None:
+    assert "".join(pieces(f"ok{end}".encode())) == f"ok{end}"
+    assert "".join(pieces(f"ok{end}".encode() + "😀".encode()[:3])) == f"ok{end}"
+    assert "".join(pieces(f"ok{end}".encode(), tokenizer=FALLBACK)) == f"ok{end}"
+    assert "".join(pieces([*f"ok{end}".encode(), EOS_ID])) == f"ok{end}"
+
+
+@pytest.mark.parametrize(
+    ("ids", "read"),
+    [
+        ([0x0A, 0xF0, WORD_ID], "\n\ufffd word"),
+        ([*"你".encode(), 0xF0, WORD_ID, *"好".encode(), 0xE4], "你\ufffd word好"),
+        ([WORD_ID, 0x0A, 0xF0, WORD_ID, 0x0A, 0xFF, WORD_ID], "word\n\ufffd word\n\ufffd word"),
+    ],
+    ids=["line break", "in CJK", "twice"],
+)
+def test_a_byte_that_spoils_those_before_it_ends_nothing_and_takes_nothing_back(ids: list[int], read: str) -> None:
+    shown = pieces(ids, tokenizer=FALLBACK)
+    assert "".join(shown) == read
+    assert shown[0] != "" or ids[0] > 0x7F, "what is readable is not held back"
+
+
+@given(st.lists(st.integers(0, WORD_ID + 1), max_size=40))
+def test_whatever_ids_a_byte_fallback_model_makes_there_is_a_text(ids: list[int]) -> None:
+    shown = "".join(pieces(ids, tokenizer=FALLBACK))
+    assert shown.count("word") == ids.count(WORD_ID)
+
+
+def test_an_old_tokenizer_without_a_fast_one_reads_the_same() -> None:
+    class Slow:
+        """The same vocabulary behind the part of the interface that every tokenizer has."""
+
+        all_special_ids = FALLBACK.all_special_ids
+        convert_ids_to_tokens, decode = FALLBACK.convert_ids_to_tokens, FALLBACK.decode
+
+        def __call__(self, text: str, **options: Any) -> Any:
+            return FALLBACK(text, **options)
+
+    for ids in ([0x0A, 0xF0, WORD_ID], [*"ok \ufffd".encode()], [*"你好".encode(), WORD_ID, 0xE4]):
+        assert "".join(pieces(ids, tokenizer=Slow())) == "".join(pieces(ids, tokenizer=FALLBACK))
 
 
 def test_json_and_markdown_are_readable_before_the_end() -> None:
