@@ -1,8 +1,12 @@
-"""How far apart are two strategies before their tokens differ? An untimed pass over tokens that both made."""
+"""Are the logits numbers at all, and how far apart are two strategies' before their tokens differ?
+
+The second is an untimed pass over tokens that both made.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -13,11 +17,31 @@ from kvdemo.models.loaded import LoadedModel
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["largest_gap"]
+__all__ = ["NotNumbers", "largest_gap", "refuse_what_is_no_number"]
 
 WAIT_S = 0.5
 
 log = logging.getLogger(__name__)
+
+
+class NotNumbers(Exception):
+    """The logits of a step hold NaN, or infinities where the largest should be: no choice among them means anything."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's logits are not numbers (NaN or infinite), so no token can be chosen: its weights are damaged, "
+            "or too large for this dtype (float32 holds the largest)"
+        )
+
+
+def refuse_what_is_no_number(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """A logits processor of generate: the scores [1, vocab] as they are, or NotNumbers.
+
+    argmax takes a NaN for the largest, so that one of them in a column makes every greedy run choose that same token.
+    """
+    if not scores.max().isfinite():  # the largest is NaN where any is; words that are masked out may be -inf
+        raise NotNumbers
+    return scores
 
 
 class _Stopped(Exception):
@@ -72,7 +96,12 @@ def _gap(
     try:
         with torch.inference_mode():
             one, other = (_logits(loaded, prompt_ids, made, key) for key in (baseline, candidate))
-            return float((one - other).abs().max())
+            for logits in (one, other):
+                if not logits.amax(dim=-1).isfinite().all():
+                    raise NotNumbers
+            return float(
+                (one - other).abs().nan_to_num(nan=0.0, posinf=math.inf).max()
+            )  # NaN: masked out, -inf, in both
     finally:
         loaded.gate.listener = None
 

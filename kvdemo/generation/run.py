@@ -20,6 +20,7 @@ from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.device import Device, device_of
+from kvdemo.generation.logits import refuse_what_is_no_number
 
 if TYPE_CHECKING:
     from transformers import Cache
@@ -151,6 +152,7 @@ class Run:
             options["cache"] = self.cache
             if request.prefill_chunk is not None and self.loaded.continues:
                 options["prefill_chunk_size"] = request.prefill_chunk
+        options["logits_processor"] = [refuse_what_is_no_number]
         options |= self._sampling() | self._ending() | self._compiling()
         if not request.sampling.greedy:
             torch.manual_seed(request.sampling.seed)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from kvdemo.backend import Backend
 from kvdemo.errors import ContextFull, InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
@@ -24,8 +25,9 @@ from kvdemo.facts.questions import (
     PromptSetSpec,
 )
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
-from kvdemo.facts.results import ComparisonResult, Progress
+from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
 from kvdemo.settings import Limits, Settings
+from tests.tiny import PROMPT, tiny_model
 from tests.tiny_backend import ready_backend, tiny_backend
 
 ASK = (Message("user", "hi"),)
@@ -253,6 +255,38 @@ def test_a_lossy_arm_gets_its_largest_logit_gap_and_no_alarm(backend: Backend) -
     assert not verdict.expected_equal
     assert verdict.largest_gap is not None
     assert 0 < verdict.largest_gap < 5
+
+
+def test_no_verdict_is_given_on_tokens_that_logits_without_numbers_would_choose() -> None:
+    def damaged() -> Any:
+        model = tiny_model()
+        with torch.no_grad():
+            model.lm_head.weight[7, 0] = float("nan")
+        return model
+
+    backend = ready_backend(model=damaged)
+    *steps, result = backend.compare(CompareSpec(PROMPT, max_new_tokens=4, rounds=2))
+    told = [step.message for step in steps if isinstance(step, ArmFailed)]
+    assert all("logits are not numbers" in words for words in told)
+    assert len(told) == 2
+    assert {run.status for run in result.runs} == {"failed"}
+    assert result.stopped_because == "failed"
+    assert {item.verdict.same_output for item in result.comparisons} == {None}
+    backend.close()
+
+
+def test_words_that_a_model_masks_out_count_for_nothing_in_the_largest_gap() -> None:
+    def masking() -> Any:
+        model = tiny_model()
+        model.lm_head.register_forward_hook(lambda _m, _i, made: made.index_fill(-1, torch.tensor([7]), -torch.inf))
+        return model
+
+    backend = ready_backend(model=masking)
+    *_, result = backend.compare(CompareSpec(PROMPT, ("none", "fp8"), max_new_tokens=8))
+    gap = result.comparisons[0].verdict.largest_gap
+    assert gap is not None
+    assert 0 < gap < 5
+    backend.close()
 
 
 def test_stop_keeps_the_rounds_that_were_done(backend: Backend) -> None:

@@ -444,6 +444,29 @@ def test_want_of_memory_is_told_as_such_and_the_next_run_works() -> None:
     loaded.thread.close()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_logits_that_are_not_numbers_are_a_fault_that_names_itself(value: float, temperature: float) -> None:
+    loaded = tiny_loaded()
+    with torch.no_grad():
+        loaded.model.lm_head.weight[7, 0] = value  # of one word, as in a file with a damaged byte
+    for strategy in ("none", "dynamic"):
+        request = GenerationRequest(PROMPT, 4, strategy, sampling=SamplingParams(temperature=temperature))
+        with pytest.raises(RunFailed, match="logits are not numbers") as caught:
+            events(loaded, request)
+        assert (caught.value.record.status, caught.value.record.token_ids) == ("failed", ())
+    loaded.thread.close()
+
+
+def test_words_that_a_model_masks_out_are_no_fault() -> None:
+    loaded = tiny_loaded()
+    loaded.model.lm_head.register_forward_hook(
+        lambda _m, _i, logits: logits.index_fill(-1, torch.tensor([7]), -torch.inf)
+    )
+    assert run(loaded).status == "ok"
+    loaded.thread.close()
+
+
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
