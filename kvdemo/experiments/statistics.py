@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvdemo.facts.results import Line, Spread
 
 __all__ = [
     "MIN_ROUNDS",
+    "MIN_STEPS",
     "Interval",
     "fit_line",
     "is_clear",
+    "line_of_one",
+    "line_of_runs",
     "median",
     "order_statistic_interval",
     "paired_ratios",
@@ -23,6 +26,8 @@ __all__ = [
 ]
 
 MIN_ROUNDS = 6  # below it the range of the values covers the median in less than 95 % of cases
+MIN_STEPS = 32  # of a single answer: below it a few slow steps pass for a slope
+CLOCK_S = 1e-9  # what is smaller is rounding of our own
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,45 @@ def fit_line(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
         return None
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / around
     return Line(intercept=mean_y - slope * mean_x, slope=slope)
+
+
+def line_of_one(steps: Sequence[float]) -> Line | None:
+    """The line through the steps 1, 2, ... of one answer, with its slope and two standard errors around it.
+
+    None where these hold 0, so that no slope can be told from noise, and below MIN_STEPS.
+    """
+    n = len(steps)
+    line = fit_line(range(1, n + 1), steps) if n >= MIN_STEPS else None
+    if line is None:
+        return None
+    rest = math.fsum((y - line.intercept - line.slope * x) ** 2 for x, y in enumerate(steps, 1))
+    around = n * (n * n - 1) / 12  # the sum of squared distances of 1 ... n from their mean
+    two_errors = 2 * math.sqrt(rest / (n - 2) / around)
+    return _stated(line, line.slope - two_errors, line.slope + two_errors, n)
+
+
+def line_of_runs(runs: Sequence[Sequence[float]], middle: Sequence[float]) -> Line | None:
+    """The line through `middle` (the medians of the steps 1, 2, ...) whose slope is the median of the runs' own.
+
+    None where the order-statistic interval of these slopes holds 0, and where there is none: below MIN_ROUNDS runs.
+    A single run is one answer.
+    """
+    if len(runs) == 1:
+        return line_of_one(runs[0])
+    own = (fit_line(range(1, len(steps) + 1), steps) for steps in runs)
+    slopes = [line.slope for line in own if line is not None]
+    interval, slope = order_statistic_interval(slopes), median(slopes)
+    if interval is None or slope is None or not middle:
+        return None
+    intercept = math.fsum(middle) / len(middle) - slope * (len(middle) + 1) / 2
+    return _stated(Line(intercept, slope), interval.low, interval.high, len(middle))
+
+
+def _stated(line: Line, low: float, high: float, steps: int) -> Line | None:
+    """The line with the interval of its slope; None where that holds 0, and where all steps add less than a clock tick."""
+    if low <= 0 <= high or abs(line.slope) * steps < CLOCK_S:
+        return None
+    return replace(line, low=low, high=high)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

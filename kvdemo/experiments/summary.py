@@ -5,9 +5,10 @@ It never runs anything, so that a stopped comparison, an opened file and a finis
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kvdemo.experiments.statistics import fit_line, median, order_statistic_interval, paired_ratios, spread
+from kvdemo.experiments.statistics import line_of_runs, median, order_statistic_interval, paired_ratios, spread
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec
@@ -19,6 +20,8 @@ Decode = Callable[[tuple[int, ...]], str]
 
 AROUND_TOKENS = 8
 AROUND_CHARS = 32
+
+_summed_up: dict[int, tuple[ArmSummary, ...]] = {}
 
 
 def summarise(
@@ -116,8 +119,16 @@ def judge(
 
 
 def arms(result: ComparisonResult) -> tuple[ArmSummary, ...]:
-    """The table of a comparison: one row per arm, in the order of the spec."""
-    return tuple(_arm(result, key) for key in result.spec.strategies)
+    """The table of a comparison: one row per arm, in the order of the spec.
+
+    Every table, chart and document asks for it, so it is worked out once and kept for as long as the result lives.
+    """
+    place = id(result)
+    known = _summed_up.get(place)
+    if known is None:
+        known = _summed_up[place] = tuple(_arm(result, key) for key in result.spec.strategies)
+        weakref.finalize(result, _summed_up.pop, place, None)
+    return known
 
 
 def _arm(result: ComparisonResult, key: str) -> ArmSummary:
@@ -126,8 +137,8 @@ def _arm(result: ComparisonResult, key: str) -> ArmSummary:
     last = counted[-1] if counted else None
     compiling = [run.compile_s for run in result.runs if run.strategy == key and run.compile_s is not None]
     tokens = [run.new_tokens for run in counted]
-    shortest = min((len(run.step_s) for run in counted), default=0)
-    steps = tuple(median(run.step_s[index] for run in counted) or 0.0 for index in range(shortest))
+    steps_of_runs = [run.step_s for run in counted]
+    steps = tuple(median(times) or 0.0 for times in zip(*steps_of_runs, strict=False))
     return ArmSummary(
         strategy=key,
         label=row.label,
@@ -151,7 +162,7 @@ def _arm(result: ComparisonResult, key: str) -> ArmSummary:
         compile_s=sum(compiling) if compiling else None,
         warmup_s=warmup.generation_s if warmup else None,
         step_s=steps,
-        step_line=fit_line(range(1, shortest + 1), steps),
+        step_line=line_of_runs(steps_of_runs, steps),
         finish_reasons=tuple(sorted({run.finish_reason for run in counted if run.finish_reason})),
         left_out=sum(run.strategy == key and run.status != "ok" for run in result.runs),
     )

@@ -92,10 +92,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """y = intercept + slope x."""
+    """y = intercept + slope x; low and high: the interval of the slope, None where nobody worked it out."""
 
     intercept: float
     slope: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Comparison:
     per_token: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ComparisonResult:
     """A finished (or stopped) comparison: every run, warm-ups included, and what follows from them.
 
@@ -183,7 +185,9 @@ class ArmSummary:
     cache_bytes            of the last counted run; cache_bytes_by_device the same, per device
     positions_computed     by one run, all forwards together
     warmup_s               of the warm-up, reported apart; compile_s: of all runs together, None where nothing was compiled
-    step_line              step time in s by position in the answer (1, 2, ...), fitted through the medians step_s
+    step_s                 median time of each step, for as many as every run made
+    step_line              step time in s by position in the answer (1, 2, ...); None where no slope is seen: its interval
+                           holds 0, or there is none
     left_out               runs that failed, were cancelled or timed out
     """
 

@@ -6,6 +6,7 @@ Knows nothing about plotly or pandas.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from kvdemo.experiments import summary as summaries
@@ -25,7 +26,7 @@ def meaning_of(strategy: str) -> Meaning:
         return MEANINGS["weights"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is worked out once is kept
 class Arm:
     """One strategy that has at least one run to draw, its counted runs in the order of the rounds."""
 
@@ -42,7 +43,7 @@ class Arm:
     def meaning(self) -> Meaning:
         return meaning_of(self.summary.strategy)
 
-    @property
+    @cached_property
     def token_times_s(self) -> tuple[float, ...]:
         """When does token i arrive? Median over the rounds, s, for as many tokens as every round made."""
         return tuple(median(times) for times in zip(*(run.token_times_s for run in self.runs), strict=False))

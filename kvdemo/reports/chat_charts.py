@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from kvdemo.experiments.statistics import fit_line
+from kvdemo.experiments.statistics import line_of_one
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import Line
 from kvdemo.facts.units import format_seconds
 from kvdemo.palette import of_strategy
 from kvdemo.reports.arms import meaning_of
-from kvdemo.reports.compare_charts import fitted_ms, slope_words
+from kvdemo.reports.compare_charts import fitted_ms, level, slope_words
 from kvdemo.reports.lines import banner, banner_px, dots, line_label, strong_line
 from kvdemo.reports.look import Spot, blank
 
@@ -22,9 +21,9 @@ PLOT_PX = 180
 
 
 def answer_steps_chart(record: RunRecord) -> go.Figure:
-    """What did each token cost? Time of each step, ms, by position, with the fitted line."""
+    """What did each token cost? Time of each step, ms, by position, with its slope or its mean."""
     meaning, steps = meaning_of(record.strategy), record.step_s
-    line = fit_line(range(1, len(steps) + 1), steps) or (Line(steps[0], 0.0) if steps else None)
+    line = line_of_one(steps) or (level(steps) if steps else None)
     ends = fitted_ms(line, len(steps)) if line else (0.0, 0.0)
     steps_ms = [step * 1000 for step in steps]
     usual_ms = sorted(steps_ms)[int(0.98 * (len(steps) - 1))] if steps else 1.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 
 import plotly.graph_objects as go
 
@@ -17,7 +18,15 @@ from kvdemo.reports.arms import Arm, arms_of
 from kvdemo.reports.lines import banner, banner_px, dots, faint_lines, line_label, strong_line
 from kvdemo.reports.look import TEXT_PX, Spot, blank, note
 
-__all__ = ["arrival_chart", "cache_bytes_chart", "step_cost_chart", "time_split_chart"]
+__all__ = [
+    "arrival_chart",
+    "cache_bytes_chart",
+    "fitted_ms",
+    "level",
+    "slope_words",
+    "step_cost_chart",
+    "time_split_chart",
+]
 
 MIB = 2**20
 PLOT_PX = 206
@@ -64,9 +73,9 @@ def last_s(arm: Arm) -> str:
 
 
 def step_cost_chart(result: ComparisonResult) -> go.Figure:
-    """What does one more token cost? Time of each step, ms, by position in the answer, with the fitted line."""
+    """What does one more token cost? Time of each step, ms, by position in the answer, with its slope or its mean."""
     arms = [arm for arm in arms_of(result) if arm.summary.step_s]
-    lines = [arm.summary.step_line or Line(arm.summary.step_s[0], 0.0) for arm in arms]
+    lines = [arm.summary.step_line or level(arm.summary.step_s) for arm in arms]
     ends = [fitted_ms(line, len(arm.summary.step_s)) for arm, line in zip(arms, lines, strict=True)]
     tops = [max(usual_ms(arm), *pair) for arm, pair in zip(arms, ends, strict=True)]
     top_ms = 1.3 * max(tops, default=1.0)
@@ -106,6 +115,11 @@ def usual_ms(arm: Arm) -> float:
     return steps[int(0.98 * (len(steps) - 1))]
 
 
+def level(steps: Sequence[float]) -> Line:
+    """The mean of the steps, s: the line where no slope is seen."""
+    return Line(fmean(steps), 0.0)
+
+
 def fitted_ms(line: Line, steps: int) -> tuple[float, float]:
     """The fitted line at the first and at the last step, ms."""
     return (line.intercept + line.slope) * 1000, (line.intercept + line.slope * steps) * 1000
@@ -125,11 +139,11 @@ def room_between(ends: Sequence[tuple[float, float]], tops: Sequence[float], ms_
 
 
 def slope_words(line: Line) -> str:
-    """What the first step takes and what each token of context adds; never "flat"."""
+    """What the first step takes and what each token of context adds; of a level line the mean. Never "flat"."""
     start_ms, added_ms = (line.intercept + line.slope) * 1000, line.slope * 1000
     start = f"{start_ms:.0f} ms" if 10 <= start_ms < 1000 else format_seconds(start_ms / 1000)
     if not line.slope:
-        return start  # a single step has none
+        return f"{start}, no slope seen"
     added = f"{abs(added_ms):.2g}" if abs(added_ms) >= 0.001 else f"{abs(added_ms):.4f}"
     return f"{start}, {'−' if added_ms < 0 else '+'} {added} ms per token of context"
 

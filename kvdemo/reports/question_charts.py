@@ -29,10 +29,10 @@ MARKED = ("dynamic", "none", "static", "static-compiled", "fp8", "offloaded")
 AXES = {"new_tokens": "new tokens", "prompt_tokens": "prompt tokens"}
 
 GROWTH_FIGURES: dict[str, tuple[str, str, Callable[[ArmSummary], float | None]]] = {
-    "slope": (
+    "step": (
         "How does a step's cost grow?",
-        "added per token of context, ms",
-        lambda arm: arm.step_line.slope * 1000 if arm.step_line else None,
+        "time per token, median, ms",
+        lambda arm: arm.tpot_s.median * 1000 if arm.tpot_s else None,
     ),
     "held": ("How much does the cache hold?", "held at the end, MiB", lambda arm: arm.cache_bytes / MIB),
     "peak": (

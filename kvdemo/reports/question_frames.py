@@ -11,7 +11,7 @@ from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.questions import GrowthResult, PromptSetResult
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import Comparison, ComparisonResult, Line
+from kvdemo.facts.results import ArmSummary, Comparison, ComparisonResult
 from kvdemo.facts.shared_prefix import PrefixResult
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_ratio, format_seconds
 from kvdemo.reports.frames import run_row
@@ -32,7 +32,8 @@ def growth_frame(result: GrowthResult) -> pd.DataFrame:
                     "Strategy": arm.label,
                     "Times faster": ratio_words(comparison) if comparison else "",
                     "Total, median": format_seconds(arm.generation_s.median if arm.generation_s else None),
-                    "Added per token of context": slope_cell(arm.step_line),
+                    "Per token": format_seconds(arm.tpot_s.median if arm.tpot_s else None),
+                    "Added per token of context": slope_cell(arm),
                     "Cache held": format_bytes(arm.cache_bytes),
                     "Peak memory": format_bytes(arm.peak_bytes.median if arm.peak_bytes else None),
                     "Runs": format_count(arm.n),
@@ -121,5 +122,9 @@ def same_words(same: bool | None) -> str:
     return NOT_AVAILABLE if same is None else "yes" if same else "no"
 
 
-def slope_cell(line: Line | None) -> str:
-    return NOT_AVAILABLE if line is None else f"{line.slope * 1000:.2g} ms"
+def slope_cell(arm: ArmSummary) -> str:
+    """The slope of the step time with its interval."""
+    line = arm.step_line
+    if line is None or line.low is None or line.high is None:
+        return "no slope seen" if arm.step_s else NOT_AVAILABLE
+    return f"{line.slope * 1000:.2g} ms ({line.low * 1000:.2g} to {line.high * 1000:.2g})"

@@ -11,7 +11,9 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from kvdemo.experiments.question_documents import AnyResult, any_document
+from kvdemo.experiments.decoding import encoded
+from kvdemo.experiments.documents import FORMULAS
+from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.questions import PromptSetResult
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.reports.frames import run_numbers
@@ -28,8 +30,11 @@ def runs_csv(result: AnyResult) -> str:
     There are no comment lines, so that any reader finds one row per run; versions, device, dtype, seed and formulas
     are columns of each row. Runs of a further question have their point, prompt or question in front.
     """
-    setting = setting_of(result)
-    rows = [{**place, **run_numbers(run), **own_setting(result, place, setting)} for place, run in placed_runs(result)]
+    setting, own = setting_of(result), own_settings(result)
+    rows = [
+        {**place, **run_numbers(run), **own.get(place.get("prompt_id", ""), {}), **setting}
+        for place, run in placed_runs(result)
+    ]
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")
     writer.writeheader()
@@ -39,8 +44,7 @@ def runs_csv(result: AnyResult) -> str:
 
 def setting_of(result: AnyResult) -> dict[str, Any]:
     """What all runs of a result have in common: request, model, environment, formulas."""
-    facts = any_document(result)
-    request: dict[str, Any] = facts["request"]
+    request: dict[str, Any] = encoded(result.spec)
     # Growth has no sampling of its own: its points are greedy.
     sampling: dict[str, Any] = request.pop("sampling", asdict(SamplingParams()))
     model = result.model
@@ -53,17 +57,15 @@ def setting_of(result: AnyResult) -> dict[str, Any]:
         "device": model.device,
         "attention": model.attention,
         "weight_bytes": model.weight_bytes,
-        **facts["environment"],
-        "formulas": "; ".join(f"{name} = {formula}" for name, formula in facts["formulas"].items()),
+        **encoded(result.environment),
+        "formulas": "; ".join(f"{name} = {formula}" for name, formula in FORMULAS.items()),
     }
 
 
-def own_setting(result: AnyResult, place: dict[str, Any], setting: dict[str, Any]) -> dict[str, Any]:
-    """The setting with the run's own prompt, where runs have different ones."""
-    if not isinstance(result, PromptSetResult):
-        return setting
-    row = next(item.row for item in result.prompts if item.row.id == place["prompt_id"])
-    return {"prompt": row.prompt, "system_prompt": row.system, **setting}
+def own_settings(result: AnyResult) -> dict[str, dict[str, Any]]:
+    """What runs of a set have of their own, by the prompt's id."""
+    prompts = result.prompts if isinstance(result, PromptSetResult) else ()
+    return {item.row.id: {"prompt": item.row.prompt, "system_prompt": item.row.system} for item in prompts}
 
 
 def cell(value: object) -> object:

@@ -54,7 +54,7 @@ GROWTH = Question(
     empty=EMPTY,
     read=lambda backend, *form: GrowthForm(*form).spec(backend),
     method="growth",
-    charts=("ratio", "slope", "held", "peak"),
+    charts=("ratio", "step", "held", "peak"),
     unit="points",
 )
 

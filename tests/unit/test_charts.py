@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from statistics import fmean
 
 import plotly.graph_objects as go
 import pytest
 
+from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import MEANINGS, PAPER, of_strategy
 from kvdemo.reports.chat_charts import answer_steps_chart, first_token_chart
 from kvdemo.reports.colours import dark_rules, faint
 from kvdemo.reports.compare_charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
+from kvdemo.reports.frames import arms_frame
 from kvdemo.reports.growth_chart import growth_chart
 from kvdemo.reports.layer_charts import layer_chart, sharing_chart
 from kvdemo.reports.look import clean, thin
@@ -91,6 +96,58 @@ def test_the_slope_is_written_on_the_line_for_cached_and_uncached() -> None:
     (line,) = named(figure, "dynamic cache")
     assert line.x == (1, 100)
     assert line.y == pytest.approx((34.02, 36.0))
+
+
+def answer_of(steps: Sequence[float]) -> RunRecord:
+    return run_of("dynamic", (0.1, *(0.1 + sum(steps[: at + 1]) for at in range(len(steps)))))
+
+
+def test_where_no_slope_is_seen_the_mean_is_drawn_level_and_the_label_says_so() -> None:
+    noise = random.Random(4)
+    result = replace(result_of(rounds=1), runs=(answer_of([0.131 + noise.gauss(0, 0.02) for _ in range(20)]),))
+    for figure, name in (
+        (step_cost_chart(result), "dynamic cache"),
+        (answer_steps_chart(result.runs[0]), "steps"),
+    ):
+        (line,) = named(figure, name)
+        assert line.y[0] == line.y[1] == pytest.approx(1000 * fmean(result.runs[0].step_s))
+        (words,) = texts(figure, "label")
+        assert "no slope seen" in words
+        assert "per token of context" not in words
+
+
+def test_an_answer_of_chat_states_a_slope_that_is_there() -> None:
+    figure = answer_steps_chart(answer_of([0.03 + 0.001 * at + 0.0001 * (at % 3) for at in range(1, 65)]))
+    (words,) = texts(figure, "label")
+    assert "31 ms, + 1 ms per token of context" in words
+
+
+def test_growth_shows_the_median_step_of_every_point_slope_or_none() -> None:
+    growth = growth_of(prompts=(16,), answers=(8, 16))
+    (line,) = named(growth_figure_chart(growth, "step"), "dynamic cache")
+    assert line.x == (8, 16)
+    tpot = [arms(point.result)[1].tpot_s for point in growth.points]
+    assert line.y == pytest.approx([1000 * spread.median for spread in tpot if spread])
+
+
+@pytest.mark.parametrize("tokens", [20, 80])
+def test_what_is_drawn_reads_the_steps_of_a_run_a_few_times_however_many_there_are(tokens: int) -> None:
+    class Counted(RunRecord):
+        reads = 0
+
+        @property
+        def step_s(self) -> tuple[float, ...]:
+            Counted.reads += 1
+            return super().step_s
+
+    whole = result_of(("none", "dynamic"), rounds=3, new_tokens=tokens)
+    runs = tuple(Counted(**{field.name: getattr(run, field.name) for field in fields(run)}) for run in whole.runs)
+    result = replace(whole, runs=runs)
+    Counted.reads = 0
+    for chart in COMPARE_CHARTS:
+        chart(result)
+    arms_frame(result)
+    assert 0 < Counted.reads <= 6 * len(runs)
 
 
 def test_a_slow_step_does_not_flatten_the_chart_and_is_counted_in_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -365,10 +366,25 @@ def test_step_times_have_their_slope_through_the_medians_of_all_rounds() -> None
             times.append(times[-1] + 0.03 + 0.001 * position + (5.0 if earlier == 2 and position == 3 else 0.0))
         return record(request.strategy, times)
 
-    _, result, _ = play(spec_of(rounds=3), script)
+    _, result, _ = play(spec_of(rounds=9), script)
     line = arms(result)[1].step_line
     assert line is not None
     assert (line.intercept, line.slope) == (pytest.approx(0.03), pytest.approx(0.001))
+
+
+def test_a_comparison_without_an_interval_states_no_slope() -> None:
+    def script(request: GenerationRequest, earlier: int) -> RunRecord:
+        steps = [0.03 + 0.001 * position for position in range(request.max_new_tokens)]
+        return record(request.strategy, [sum(steps[: at + 1]) for at in range(len(steps))])
+
+    _, result, _ = play(spec_of(rounds=5, max_new_tokens=100), script)
+    assert [arm.step_line for arm in arms(result)] == [None, None]
+
+
+def test_a_result_is_summed_up_once() -> None:
+    _, result, _ = play(spec_of(rounds=1))
+    assert arms(result) is arms(result)
+    assert arms(dataclasses.replace(result, runs=()))[0].n == 0
 
 
 def test_a_run_of_one_token_has_a_first_token_time_and_no_speed() -> None:

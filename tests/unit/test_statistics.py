@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from kvdemo.experiments.statistics import (
     Interval,
     fit_line,
     is_clear,
+    line_of_one,
+    line_of_runs,
     median,
     order_statistic_interval,
     paired_ratios,
@@ -83,3 +86,64 @@ def test_a_straight_line_is_found_again() -> None:
 def test_one_place_makes_no_line() -> None:
     assert fit_line([1], [1.0]) is None
     assert fit_line([2, 2], [1.0, 3.0]) is None
+
+
+def noisy(seed: int, steps: int, slope: float = 0.0) -> list[float]:
+    drawn = random.Random(seed)
+    return [0.1 + slope * at + drawn.gauss(0, 0.01) for at in range(1, steps + 1)]
+
+
+def test_one_answer_states_a_slope_that_is_there_with_its_two_standard_errors() -> None:
+    line = line_of_one(noisy(0, 100, slope=0.001))
+    assert line is not None
+    assert line.low is not None
+    assert line.high is not None
+    assert line.slope == pytest.approx(0.001, rel=0.2)
+    # noise of 0.01 around 100 places: a standard error of 0.01 / sqrt(100 * 9999 / 12) = 0.0000346
+    assert line.high - line.low == pytest.approx(4 * 0.0000346, rel=0.3)
+    assert line.low < line.slope < line.high
+
+
+def test_one_answer_of_noise_states_a_slope_about_as_rarely_as_two_standard_errors_promise() -> None:
+    told = sum(line_of_one(noisy(seed, 64)) is not None for seed in range(1000))
+    # 5 % of 1,000 with four standard errors: 50 + 28
+    assert told < 78
+
+
+def test_below_32_steps_one_answer_states_no_slope_however_clear_it_looks() -> None:
+    straight = [0.1 + 0.01 * at for at in range(32)]
+    assert line_of_one(straight[:31]) is None
+    assert line_of_one(straight) is not None
+
+
+def test_equal_steps_have_no_slope_although_sums_of_floats_are_rounded() -> None:
+    times = [sum([0.1] * at) for at in range(1, 101)]
+    steps = [after - before for before, after in pairwise(times)]
+    assert line_of_one(steps) is None
+    assert line_of_runs([steps] * 6, steps) is None
+
+
+def test_rounds_state_the_median_of_their_own_slopes_with_its_exact_interval() -> None:
+    slopes = (0.001, 0.002, 0.003, 0.004, 0.005, 0.006)
+    runs = [[0.1 + slope * at for at in range(1, 11)] for slope in slopes]
+    middle = [0.1 + 0.0035 * at for at in range(1, 11)]
+    line = line_of_runs(runs, middle)
+    assert line is not None
+    assert (line.low, line.slope, line.high) == pytest.approx((0.001, 0.0035, 0.006))
+    assert line.intercept == pytest.approx(0.1)
+
+
+def test_rounds_whose_slopes_point_both_ways_state_none() -> None:
+    runs = [[0.1 + slope * at for at in range(1, 101)] for slope in (-0.001, 0.002, 0.003, 0.004, 0.005, 0.006)]
+    assert line_of_runs(runs, runs[3]) is None
+
+
+@pytest.mark.parametrize("rounds", [0, 2, 3, 5])
+def test_too_few_rounds_for_an_interval_state_no_slope(rounds: int) -> None:
+    steps = [0.1 + 0.001 * at for at in range(1, 101)]
+    assert line_of_runs([steps] * rounds, steps) is None
+
+
+def test_a_single_round_is_one_answer() -> None:
+    steps = noisy(1, 100, slope=0.001)
+    assert line_of_runs([steps], steps) == line_of_one(steps)

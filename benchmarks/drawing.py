@@ -1,0 +1,111 @@
+"""How long does a result take to draw? Twelve runs of 2,000 tokens, in every form and shape that a result has.
+
+For each: all that the page shows (headline, figures as they are sent, tables, the verdict), the HTML report, Markdown, CSV
+and JSON, one after the other in this process; the first figures only warm the drawing libraries. draw_s is the slowest of
+the shapes with all of it together, page_s that of the page alone.
+
+    python -m benchmarks.drawing [--runs 12] [--tokens 2000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.machine import say_if_busy
+from kvdemo.experiments.documents import dumps
+from kvdemo.experiments.prefix_reuse import summarise_prefix
+from kvdemo.experiments.prompt_set import compare_set
+from kvdemo.experiments.question_documents import AnyResult, any_document
+from kvdemo.facts.questions import GrowthPoint, PromptResult, PromptRow, PromptSetSpec
+from kvdemo.facts.shared_prefix import PrefixPair
+from kvdemo.reports.report import report_html, report_markdown
+from kvdemo.reports.spreadsheet import runs_csv
+from kvdemo.ui.compare_results import charts, headline_card, result_tables, verdict_card
+from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, prompt_set_of, result_of
+
+ARMS = ("none", "dynamic", "static", "static-compiled", "fp8")
+
+Result = Callable[[int, int], AnyResult]
+"""(number of runs, tokens of each) -> a result of that size"""
+
+
+def two_arms(runs: int, tokens: int) -> AnyResult:
+    return result_of(rounds=runs // 2, new_tokens=tokens)
+
+
+def five_arms(runs: int, tokens: int) -> AnyResult:
+    return result_of(ARMS, rounds=-(-runs // len(ARMS)), new_tokens=tokens)
+
+
+def growth(runs: int, tokens: int) -> AnyResult:
+    points = [GrowthPoint(16 * 2**at, tokens, result_of(rounds=1, new_tokens=tokens)) for at in range(runs // 2)]
+    return replace(growth_of(prompts=(16,), answers=(4,)), points=tuple(points))
+
+
+def prompt_set(runs: int, tokens: int) -> AnyResult:
+    rows = tuple(PromptRow("words", f"prompt {at}") for at in range(runs // 2))
+    prompts = tuple(PromptResult(row, result_of(rounds=1, new_tokens=tokens)) for row in rows)
+    spec = PromptSetSpec(rows)
+    return replace(prompt_set_of(), spec=spec, prompts=prompts, comparisons=compare_set(spec.strategies, prompts))
+
+
+def prefix(runs: int, tokens: int) -> AnyResult:
+    made = prefix_of(runs // 2)
+    fresh, kept = result_of(rounds=1, new_tokens=tokens).runs[-2:]
+    pairs = tuple(PrefixPair(pair.question, fresh, kept, pair.verdict) for pair in made.pairs)
+    return summarise_prefix(made.spec, made.prefix, pairs, model=MODEL, environment=ENVIRONMENT)
+
+
+def page(result: AnyResult) -> list[Any]:
+    figures = [figure.to_json() for figure in charts(result) if figure is not None]
+    return [headline_card(result), *figures, result_tables(result), verdict_card(result)]
+
+
+FORMS: dict[str, Callable[[AnyResult], Any]] = {
+    "page": page,
+    "html": report_html,
+    "markdown": report_markdown,
+    "csv": runs_csv,
+    "json": lambda result: dumps(any_document(result)),
+}
+SHAPES: tuple[Result, ...] = (two_arms, five_arms, growth, prompt_set, prefix)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=12, help="timed runs of a result (default 12)")
+    parser.add_argument("--tokens", type=int, default=2000, help="new tokens of each run (default 2000)")
+    asked = parser.parse_args()
+    say_if_busy()
+    page(result_of(rounds=1, new_tokens=4))
+    taken: dict[str, dict[str, float]] = {}
+    for shape in SHAPES:
+        result = shape(asked.runs, asked.tokens)  # fresh, so that nothing is summed up yet
+        taken[shape.__name__] = times = {}
+        for form, draw in FORMS.items():
+            began = time.perf_counter()
+            draw(result)
+            times[form] = time.perf_counter() - began
+        told = "   ".join(f"{form} {took_s:.2f}" for form, took_s in times.items())
+        print(f"{shape.__name__:12s} {sum(times.values()):.2f} s   {told}", flush=True)
+    print(
+        json.dumps(
+            {
+                "draw_s": round(max(sum(times.values()) for times in taken.values()), 3),
+                "page_s": round(max(times["page"] for times in taken.values()), 3),
+                "runs": asked.runs,
+                "tokens": asked.tokens,
+                "python": platform.python_version(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
