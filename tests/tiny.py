@@ -15,7 +15,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> Any:
+def tiny_tokenizer(chat_template: str | dict[str, str] | None = CHAT_TEMPLATE) -> Any:
     """One token per UTF-8 byte, ids 0 to 255 equal to the byte."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["EncodedPrompt", "encode_prompt"]
 
 NO_TEMPLATE = "This model has no chat template: it sees the conversation as plain text."
+IN_PARTS = "This model's template takes no plain text: each message was given to it as a list of parts."
+TEXT_CHANGED = "This model's template changed the text of a message on its way to the model."
 SYSTEM_FOLDED = "This model's template takes no system prompt: it was put in front of the first question."
+# What templates write around turns: <|im_start|>, [INST], ### Human:
+MARK = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]{2,40}\]|#{2,} ?[A-Z]\w*:")
+PLAIN_MARK = re.compile(r"^(?:System|User|Assistant):", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,11 @@ def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
             ids = _ids_of(loaded.tokenizer(prompt))
         elif not messages:
             ids = [part for part in prompt if isinstance(part, int)]
-        elif loaded.tokenizer.chat_template is None:
+        elif not loaded.tokenizer.chat_template:
             notices.append(NO_TEMPLATE)
+            notices += _said_of_markers(
+                messages, {mark for one in messages for mark in PLAIN_MARK.findall(one.content)}
+            )
             ids = _ids_of(loaded.tokenizer(_as_plain_text(messages)))
         else:
             ids = _render(loaded, messages, notices)
@@ -45,27 +54,127 @@ def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
 
 
 def _render(loaded: LoadedModel, messages: tuple[Message, ...], notices: list[str]) -> list[int]:
+    """The ids by the first way of telling the template these messages in which all that a person wrote arrives."""
+    refusal = ""
+    for template, said_of_template in _templates(loaded.tokenizer.chat_template):
+        for told, in_parts, said_of_way in _ways(messages):
+            render = _Render(loaded.tokenizer, template, in_parts)
+            try:
+                shape = _Shape.of(told, render)
+                if shape.left_out:
+                    refusal = refusal or f"the model's chat template leaves out the {shape.left_out}"
+                    continue
+                arrives = _in(render.text(told), told)
+                ids = render.ids(told)
+            except Exception as error:  # a template is a program, and raises whatever it likes
+                refusal = refusal or _refusal(error)
+                continue
+            notices += [*said_of_template, *said_of_way, *([] if arrives else [TEXT_CHANGED])]
+            notices += _said_of_markers(told, _markers(loaded.tokenizer, shape.text))
+            return ids
+    raise InvalidRequest("messages", refusal or "the model names no chat template that can be used")
+
+
+@dataclass(frozen=True, slots=True)
+class _Render:
+    """A tokenizer's chat template; `name` where it has several, in_parts: each content as a list of parts."""
+
+    tokenizer: Any
+    name: str | None
+    in_parts: bool
+
+    def text(self, messages: tuple[Message, ...]) -> str:
+        return str(self._apply(messages, tokenize=False))
+
+    def ids(self, messages: tuple[Message, ...]) -> list[int]:
+        return _ids_of(self._apply(messages, tokenize=True))
+
+    def _apply(self, messages: tuple[Message, ...], *, tokenize: bool) -> Any:
+        conversation = [
+            {"role": one.role, "content": [{"type": "text", "text": one.content}] if self.in_parts else one.content}
+            for one in messages
+        ]
+        options: dict[str, Any] = {} if self.name is None else {"chat_template": self.name}
+        return self.tokenizer.apply_chat_template(
+            conversation, add_generation_prompt=True, tokenize=tokenize, **options
+        )
+
+
+def _templates(chat_template: str | dict[str, str]) -> list[tuple[str | None, list[str]]]:
+    """Names of templates to try, each with what a person must know; None: the only one, or the default one."""
+    if not isinstance(chat_template, dict) or "default" in chat_template:
+        return [(None, [])]
+    names = ", ".join(chat_template)
+    return [
+        (name, [f"This model has no default among its chat templates ({names}): {name} was used."])
+        for name in chat_template
+    ]
+
+
+def _ways(messages: tuple[Message, ...]) -> list[tuple[tuple[Message, ...], bool, list[str]]]:
+    """(messages, contents as lists of parts, what a person must know): as they are, then what else templates want."""
+    folded = _fold_system(messages)
+    ways: list[tuple[tuple[Message, ...], bool, list[str]]] = [(messages, False, [])]
+    if folded != messages:
+        ways.append((folded, False, [SYSTEM_FOLDED]))
+    return [*ways, *((told, True, [*said, IN_PARTS]) for told, _, said in ways)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a template makes of a conversation, whatever is said in it: found with a word of ours in place of each text.
+
+    text       the template's own text around them
+    left_out   what of a person's it does not print: "message", "system prompt" or ""
+    """
+
+    text: str
+    left_out: str
+
+    @classmethod
+    def of(cls, messages: tuple[Message, ...], render: _Render) -> _Shape:
+        words = [f"kvdemo{index}word" for index, _ in enumerate(messages)]
+        stand_ins = zip(messages, words, strict=True)
+        text = render.text(tuple(Message(one.role, word) if one.content.strip() else one for one, word in stand_ins))
+        missing = [one for one, word in zip(messages, words, strict=True) if _is_told(one) and word not in text]
+        names = {"user": "message", "system": "system prompt"}
+        return cls(re.sub("|".join(words), "\n", text), names[missing[-1].role] if missing else "")
+
+
+def _is_told(message: Message) -> bool:
+    """Must this reach the model? What it said itself may be shortened: templates leave out earlier reasoning."""
+    return message.role != "assistant" and bool(message.content.strip())
+
+
+def _in(rendered: str, messages: tuple[Message, ...]) -> bool:
+    """Is every text in it word for word? White space does not count: templates trim it."""
+    squeezed = "".join(rendered.split())
+    return all("".join(message.content.split()) in squeezed for message in messages if _is_told(message))
+
+
+def _refusal(error: Exception) -> str:
+    """What a template raised, in one line: its author's words, or the kind of fault."""
     from jinja2.exceptions import TemplateError
 
-    try:
-        return _apply_template(loaded, messages)
-    except TemplateError as error:
-        refusal = error
-    folded = _fold_system(messages)
-    if folded != messages:
-        try:
-            ids = _apply_template(loaded, folded)
-        except TemplateError as error:
-            refusal = error
-        else:
-            notices.append(SYSTEM_FOLDED)
-            return ids
-    raise InvalidRequest("messages", f"the model's chat template refuses this conversation: {refusal}")
+    said = " ".join(str(error).split())[:200]
+    if isinstance(error, TemplateError):
+        return f"the model's chat template refuses this conversation: {said}"
+    return f"the model's chat template fails on this conversation ({type(error).__name__}: {said})"
 
 
-def _apply_template(loaded: LoadedModel, messages: tuple[Message, ...]) -> list[int]:
-    conversation = [{"role": message.role, "content": message.content} for message in messages]
-    return _ids_of(loaded.tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=True))
+def _markers(tokenizer: Any, template_text: str) -> set[str]:
+    """What marks turns for this model: its special tokens, and what looks like a mark in the template's own text."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return {mark for mark in special if mark.strip()} | set(MARK.findall(template_text))
+
+
+def _said_of_markers(messages: tuple[Message, ...], markers: set[str]) -> list[str]:
+    texts = [message.content for message in messages if _is_told(message)]
+    found = [mark for mark in sorted(markers) if any(mark in text for text in texts)]
+    if not found:
+        return []
+    named = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
+    return [f"This text contains the model's own markers ({named}): to the model they begin and end turns."]
 
 
 def _fold_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:

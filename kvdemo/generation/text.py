@@ -75,7 +75,8 @@ class IncrementalText:
         if whole.startswith(self._decoded):
             return whole[len(self._decoded) :]
         # A letter in front keeps the space that a tokenizer drops at the beginning of a text.
-        before = list(self._tokenizer("a", add_special_tokens=False)["input_ids"])
+        letter = self._tokenizer.convert_tokens_to_ids("a")
+        before = [] if letter is None else [letter]
         return self._decode([*before, *self._ids[self._decoded_ids :]])[len(self._decode(before)) :]
 
     def _whole_replacement_characters(self) -> int:
