@@ -41,9 +41,9 @@ class TimedStore(KeptCaches):
         super().__init__(lambda: 2**40, idle_s=86_400)
         self.taken_s: list[float] = []
 
-    def take(self, *arguments: Any) -> Any:
+    def take(self, *arguments: Any, **options: Any) -> Any:
         begin_s = time.perf_counter()
-        taken = super().take(*arguments)
+        taken = super().take(*arguments, **options)
         self.taken_s.append(time.perf_counter() - begin_s)
         return taken
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import Cache
 
-__all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "layers_of", "weigh", "weigh_layers"]
+__all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "layers_of", "room_of", "weigh", "weigh_layers"]
 
 # Tensors of bookkeeping that a layer keeps beside its data: counters and the window's size, all of them below two dimensions.
 _DATA_MIN_DIM = 2
@@ -43,6 +43,15 @@ def cached_tokens(cache: Cache | None) -> int:
     if cache is None or not any(hasattr(layer, "get_seq_length") for layer in layers_of(cache)):
         return 0
     return int(cache.get_seq_length())
+
+
+def room_of(cache: Cache) -> int | None:
+    """How many positions can the cache take in all? None: it grows, or forgets the oldest (whole windows) and so has no end.
+
+    A window that was given fewer slots than it is long would forget too early: its slots are an end.
+    """
+    layers = (layer for layer in layers_of(cache) if hasattr(layer, "max_cache_len"))
+    return min((layer.max_cache_len for layer in layers if getattr(layer, "_is_croppable", True)), default=None)
 
 
 def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:

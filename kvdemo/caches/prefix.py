@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from kvdemo.caches.footprint import cached_tokens, weigh
+from kvdemo.caches.footprint import cached_tokens, layers_of, room_of, weigh
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import Reuse
 
@@ -60,11 +60,19 @@ class KeptCaches:
         self._lock = threading.Lock()
 
     def take(
-        self, owner: str, strategy: Strategy, token_ids: tuple[int, ...], slots: int, config: PreTrainedConfig
+        self,
+        owner: str,
+        strategy: Strategy,
+        token_ids: tuple[int, ...],
+        slots: int,
+        config: PreTrainedConfig,
+        *,
+        to_grow: bool = True,
     ) -> tuple[Cache | None, Reuse]:
         """The cache to continue for this prompt, and what of it is reused; at least one prompt token stays to be processed.
 
-        The owner's cache leaves the store until `keep` brings it back.
+        The owner's cache leaves the store until `keep` brings it back. `slots`: positions that this run needs; a new cache
+        of fixed size gets more, for later turns, unless `to_grow` is off.
         """
         with self._lock:
             kept = self._kept.pop(owner, None)
@@ -72,8 +80,11 @@ class KeptCaches:
             shared = self._shared
         if strategy.keeping == "no":
             return strategy.make(config, slots), Reuse("fresh", 0, 0)
-        reuse = Reuse("fresh", 0, 0)
-        shared_tokens = _usable(shared, strategy, token_ids)
+        shared_tokens = _begins_with(shared, strategy, token_ids)
+        no_room = _no_room(shared.cache, slots, "The shared system prompt's cache") if shared and shared_tokens else ""
+        if no_room:
+            shared_tokens = 0
+        reuse = Reuse("fresh", 0, 0, no_room)
         if kept is not None and common_prefix(kept.token_ids, token_ids) >= shared_tokens:
             reuse = _fit(kept, strategy, token_ids, slots)
             if reuse.reused_tokens:
@@ -81,7 +92,7 @@ class KeptCaches:
         if shared is not None and shared_tokens:
             why = "The shared system prompt was copied, not processed again."
             return copy.deepcopy(shared.cache), Reuse("copied", shared_tokens, shared_tokens, why)
-        return strategy.make(config, _kept_slots(strategy, slots)), reuse
+        return strategy.make(config, _kept_slots(strategy, slots) if to_grow else slots), reuse
 
     def keep(self, owner: str, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
         """Keep an owner's cache, which holds exactly these tokens, unless the owner has gone meanwhile or it is over budget."""
@@ -109,8 +120,10 @@ class KeptCaches:
         cache = strategy.make(model.config, len(token_ids))
         if cache is None:
             return
+        # Logits of a long prefix for every word of the vocabulary would take more than the weights.
+        few = {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
         with torch.inference_mode():
-            model(torch.tensor([token_ids], device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
+            model(torch.tensor([token_ids], device=model.device), cache=cache, use_cache=True, **few)
         if cached_tokens(cache) != len(token_ids):  # states alone: nothing says how much of a prompt they have seen
             return
         with self._lock:
@@ -140,11 +153,17 @@ class KeptCaches:
             return kept.token_ids if kept is not None else ()
 
 
-def _usable(shared: _Kept | None, strategy: Strategy, token_ids: tuple[int, ...]) -> int:
+def _begins_with(shared: _Kept | None, strategy: Strategy, token_ids: tuple[int, ...]) -> int:
     """Tokens of the operator's prefix that this prompt begins with, all of them or none."""
     if shared is None or shared.strategy != strategy.key or len(shared.token_ids) >= len(token_ids):
         return 0
     return len(shared.token_ids) if token_ids[: len(shared.token_ids)] == shared.token_ids else 0
+
+
+def _no_room(cache: Cache, slots: int, name: str) -> str:
+    """Why a cache cannot hold so many positions, "" when it can. Past its end it fails, on CUDA for the whole process."""
+    room = room_of(cache)
+    return "" if room is None or room >= slots else f"{name} has {room:,} slots and this turn needs {slots:,}."
 
 
 def _kept_slots(strategy: Strategy, slots: int) -> int:
@@ -157,13 +176,8 @@ def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int
     held = len(kept.token_ids)
     if kept.strategy != strategy.key:
         return Reuse("refilled", held, 0, "The cache strategy was changed, so the kept cache was dropped.")
-    if strategy.fixed_size and kept.cache.get_max_length() < slots:
-        return Reuse(
-            "refilled",
-            held,
-            0,
-            f"The kept cache has {kept.cache.get_max_length():,} slots and this turn needs {slots:,}.",
-        )
+    if no_room := _no_room(kept.cache, slots, "The kept cache"):
+        return Reuse("refilled", held, 0, no_room)
     common = common_prefix(kept.token_ids, token_ids)
     differs = common < min(held, len(token_ids))
     kept_token, new_token = (kept.token_ids[common], token_ids[common]) if differs else (None, None)
@@ -177,13 +191,19 @@ def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int
         return told("continued", reused)
     if reused == 0:
         return told("refilled", 0)
-    if strategy.keeping != "crop" or not kept.cache.is_croppable:
-        return told(
-            "refilled", 0, f"{reason} A cache of this kind cannot be shortened, so it was filled again.".strip()
-        )
+    # transformers calls a filled window, and states without their past, croppable, and refuses only when asked to
     try:
-        kept.cache.crop(reused - held)
+        cropped = strategy.keeping == "crop" and kept.cache.is_croppable
+        if cropped:
+            kept.cache.crop(reused - held)
     except RuntimeError:
-        # transformers calls a filled sliding-window cache croppable and then refuses
-        return told("refilled", 0, f"{reason} A sliding window has forgotten what it would take to shorten it.".strip())
+        cropped = False
+    if not cropped:
+        return told("refilled", 0, f"{reason} {_why_not_shortened(kept.cache)}".strip())
     return told("cropped", reused)
+
+
+def _why_not_shortened(cache: Cache) -> str:
+    if any(getattr(layer, "is_sliding", False) for layer in layers_of(cache)):
+        return "A sliding window has forgotten what it would take to shorten it, so it was filled again."
+    return "A cache of this kind cannot be shortened, so it was filled again."

@@ -52,7 +52,7 @@ class PromptEncoded:
 
     prompt_tokens   length of the whole prompt, reused part included
     context_limit   the model's own limit in tokens, None when it has none
-    reserved_tokens slots that a cache of fixed size has reserved, None when it grows
+    reserved_tokens slots that a cache of fixed size has reserved, None when it has no end (it grows, or its windows roll)
     notices         sentences a person must see (no chat template, system role folded in ...)
     """
 

@@ -39,7 +39,7 @@ def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Str
             f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones need {needed:,} slots; "
             f"the cache would have {request.cache_slots:,}",
         )
-    slots = max(slots_for(strategy, needed), request.cache_slots or 0)
+    slots = slots_for(strategy, max(needed, request.cache_slots or 0))
     if strategy.key != "none":
         _check_memory(loaded, slots if strategy.fixed_size else needed)
     return slots

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kvdemo.caches.footprint import CacheWeight, cached_tokens, weigh, weigh_layers
+from kvdemo.caches.footprint import CacheWeight, cached_tokens, room_of, weigh, weigh_layers
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import PrefillProgress, Reuse
 from kvdemo.facts.records import LayerBytes
@@ -35,7 +35,7 @@ class Accepted:
     """The model's thread has taken the run, at this time of its clock.
 
     reuse             what it continues
-    reserved_tokens   slots of a cache of fixed size, None for one that grows
+    reserved_tokens   slots of a cache of fixed size, None for one that has no end
     """
 
     at_s: float
@@ -116,7 +116,7 @@ class Run:
             self.device.start_peak()
             self._accepted_s = self.device.now_s()
             self.cache, self.reuse = self.obtain()
-            reserved = int(self.cache.get_max_length()) if self.cache is not None and self.strategy.fixed_size else None
+            reserved = None if self.cache is None else room_of(self.cache)
             self.out.put(Accepted(self._accepted_s, self.reuse, reserved))
             self.loaded.gate.listener = self._before_forward
             why = ""

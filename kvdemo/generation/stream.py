@@ -131,7 +131,8 @@ def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[
     config = run.loaded.model.config
     if kept is None or not run.loaded.continues:
         return run.strategy.make(config, slots), Reuse("fresh", 0, 0, "" if run.loaded.continues else STARTS_OVER)
-    return kept.take(owner, run.strategy, run.token_ids, slots, config)
+    to_grow = run.request.cache_slots is None
+    return kept.take(owner, run.strategy, run.token_ids, slots, config, to_grow=to_grow)
 
 
 def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:

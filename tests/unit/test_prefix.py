@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
+from kvdemo.caches.strategies import strategy_of
 from kvdemo.facts.events import Finished, PromptEncoded, Reuse
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
@@ -248,3 +250,91 @@ def test_what_is_reserved_is_what_the_kept_cache_has(tiny: LoadedModel) -> None:
         if isinstance(event, PromptEncoded)
     ]
     assert told == [512]
+
+
+# --- room ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_shared_cache_without_room_for_this_turn_is_left_alone_and_the_answer_is_right(tiny: LoadedModel) -> None:
+    kept = store()
+    kept.fill_shared(tiny.model, strategy_of("static"), tokens(PROMPT))  # not a slot more than it holds
+    prompt = tokens(PROMPT + " jumps over")
+    record, reuse = ask(tiny, prompt, kept, strategy="static")
+    assert (reuse.how, reuse.reused_tokens) == ("fresh", 0)
+    assert reuse.reason == "The shared system prompt's cache has 19 slots and this turn needs 37."
+    assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
+
+
+def test_a_run_that_says_how_many_slots_it_wants_gets_no_other_number(tiny: LoadedModel) -> None:
+    request = GenerationRequest(tokens(PROMPT), 4, "static", fixed_length=True, cache_slots=40)
+    told = [
+        event.reserved_tokens
+        for kept in (None, store())
+        for event in stream(tiny, request, turnstile=Turnstile(2), kept=kept, owner="me")
+        if isinstance(event, PromptEncoded)
+    ]
+    assert told == [40, 40]
+
+
+def sliding(window: int = 8) -> LoadedModel:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(1)
+    config = MistralConfig(
+        vocab_size=258,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        initializer_range=0.3,
+        sliding_window=window,
+        eos_token_id=256,
+    )
+    loaded: LoadedModel = tiny_loaded(MistralForCausalLM(config).eval())
+    return loaded
+
+
+def test_a_static_cache_of_windows_alone_is_continued_past_them(tiny: LoadedModel) -> None:
+    loaded, kept = sliding(), store()
+    first, _ = ask(loaded, tokens(PROMPT), kept, strategy="static")
+    prompt = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    record, reuse = ask(loaded, prompt, kept, strategy="static")
+    assert (reuse.how, reuse.reused_tokens) == ("continued", len(PROMPT) + 7)
+    assert record.token_ids == ask(loaded, prompt, None, strategy="none")[0].token_ids
+    loaded.thread.close()
+
+
+def test_a_static_cache_of_windows_alone_says_that_its_windows_have_forgotten() -> None:
+    loaded, kept = sliding(), store()
+    ask(loaded, tokens("The quick brown fox"), kept, strategy="static")
+    record, reuse = ask(loaded, tokens("The quick red fox"), kept, strategy="static")
+    assert (reuse.how, reuse.reused_tokens) == ("refilled", 0)
+    assert "sliding window has forgotten" in reuse.reason
+    assert record.token_ids == ask(loaded, tokens("The quick red fox"), None, strategy="none")[0].token_ids
+    loaded.thread.close()
+
+
+def test_windows_that_were_cut_short_by_their_slots_are_not_rolled() -> None:
+    loaded, kept = sliding(window=600), store()
+    ask(loaded, tokens("x" * 400), kept, strategy="static")  # 512 slots: less than the window
+    record, reuse = ask(loaded, tokens("x" * 550), kept, strategy="static")
+    assert reuse.reason == "The kept cache has 512 slots and this turn needs 557."
+    assert record.token_ids == ask(loaded, tokens("x" * 550), None, strategy="none")[0].token_ids
+    loaded.thread.close()
+
+
+def test_a_model_without_logits_to_keep_shares_a_prefix_all_the_same() -> None:
+    loaded, kept = tiny_loaded(), store()
+    whole = loaded.model.forward
+
+    def forward(input_ids: Any, attention_mask: Any = None, cache: Any = None, use_cache: Any = None) -> Any:
+        return whole(input_ids, attention_mask=attention_mask, cache=cache, use_cache=use_cache)
+
+    loaded.model.forward = forward
+    kept.fill_shared(loaded.model, strategy_of("dynamic"), tokens(PROMPT))
+    loaded.model.forward = whole
+    _, reuse = ask(loaded, tokens(PROMPT + " jumps"), kept)
+    assert (reuse.how, reuse.reused_tokens) == ("copied", len(PROMPT))
+    loaded.thread.close()
