@@ -25,6 +25,7 @@ from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
+from kvdemo.models.states import unkept_because
 from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
 
@@ -49,7 +50,9 @@ def share_system_prompt(loaded: LoadedModel, kept: KeptCaches, system_prompt: st
     conversations = [(Message("system", system_prompt), Message("user", question)) for question in ("a", "b")]
     one, other = (encode_prompt(loaded, conversation).token_ids for conversation in conversations)
     prefix = one[: common_prefix(one, other)]
-    if prefix and loaded.continues:
+    if why := unkept_because(loaded.model, loaded.continues):
+        log.warning("the shared system prompt is processed for every conversation. %s", why)
+    elif prefix:
         kept.fill_shared(loaded.model, strategy_of("dynamic"), prefix)
 
 

@@ -14,6 +14,7 @@ from kvdemo.facts.questions import PrefixSpec, PreparedPrefix
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.loaded import LoadedModel
+from kvdemo.models.states import unkept_because
 
 __all__ = ["SharedPrefix", "text_of_length"]
 
@@ -21,24 +22,41 @@ _PREFIX, _QUESTION = "prefix", "question"
 
 
 class SharedPrefix:
-    """A store of its own, so that no visitor's kept cache has a part in the measurement."""
+    """What every question's prompt begins with, and a store of its own for it, in which no visitor's cache has a part.
 
-    def __init__(self, engine: Engine, owner: str, stop: threading.Event) -> None:
+    slots   positions of the longest question with its answer: what a cache of fixed size must have, kept or not
+    """
+
+    def __init__(self, engine: Engine, spec: PrefixSpec, owner: str, stop: threading.Event) -> None:
+        """InvalidRequest when nothing can be kept, or a question with its answer does not fit."""
         self._engine, self._owner, self._stop = engine, owner, stop
         self._store = KeptCaches(lambda: 2**62, idle_s=86_400)
-
-    def prepare(self, spec: PrefixSpec) -> PreparedPrefix:
-        """Process what every question's prompt begins with, once, and keep it."""
-        loaded = self._engine.ready()
-        one, other = (encode_prompt(loaded, spec.messages(text)).token_ids for text in ("a", "b"))
-        prefix = one[: common_prefix(one, other)]
-        if not prefix:
+        loaded = engine.ready()
+        if why := unkept_because(loaded.model, loaded.continues):
+            raise InvalidRequest("model", f"a shared prefix would be processed again for every question. {why}")
+        questions = [
+            engine.check_length(
+                GenerationRequest(spec.messages(question), spec.max_new_tokens, spec.strategy)
+            ).token_ids
+            for question in spec.questions
+        ]
+        self._prefix, *others = (
+            *(encode_prompt(loaded, spec.messages(text)).token_ids for text in ("a", "b")),
+            *questions,
+        )
+        for other in others:
+            self._prefix = self._prefix[: common_prefix(self._prefix, other)]
+        if not self._prefix:
             raise InvalidRequest(
                 "system_prompt", "the chat template puts nothing before the question that could be kept"
             )
+        self.slots = max(map(len, questions)) + spec.max_new_tokens - 1
+
+    def prepare(self, spec: PrefixSpec) -> PreparedPrefix:
+        """Process what every question's prompt begins with, once, and keep it."""
         begin_s = time.perf_counter()
         # One new token: the cache then holds the prefix and nothing else.
-        self._read(GenerationRequest(prefix, 1, spec.strategy, fixed_length=True))
+        self._read(GenerationRequest(self._prefix, 1, spec.strategy, fixed_length=True, cache_slots=self.slots))
         prepare_s = time.perf_counter() - begin_s
         cache_bytes = self._store.storage_bytes(_PREFIX)
         return PreparedPrefix(self._store.share(_PREFIX), cache_bytes, prepare_s)

@@ -15,14 +15,17 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_tokenizer(chat_template: str | dict[str, str] | None = CHAT_TEMPLATE) -> Any:
-    """One token per UTF-8 byte, ids 0 to 255 equal to the byte."""
+def tiny_tokenizer(
+    chat_template: str | dict[str, str] | None = CHAT_TEMPLATE, merges: Sequence[tuple[str, str]] = ()
+) -> Any:
+    """One token per UTF-8 byte, ids 0 to 255 equal to the byte; two characters that are merged are one token (256 ...)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     alphabet = _byte_alphabet()
     vocab = {alphabet[byte]: byte for byte in range(256)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    vocab |= {one + other: 256 + at for at, (one, other) in enumerate(merges)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")

@@ -91,16 +91,14 @@ class Questions(OverModel):
         """A long system prompt with several questions: processed every time, or once and kept."""
         loaded = self._engine.ready()
         with self._engine.stoppable(owner) as stop:
-            shared = SharedPrefix(self._engine, owner, stop)
-            common = self._common(stop)
-            del common["cache_slots"]
+            shared = SharedPrefix(self._engine, spec, owner, stop)
             yield from prefix_reuse(
                 spec,
                 lambda request: self._engine.run(request, owner, stop=stop),
                 shared.run,
                 shared.prepare,
                 decode=_decoder(loaded),
-                **common,
+                **{**self._common(stop), "cache_slots": shared.slots},
             )
 
     def recorded_results(self) -> tuple[str, ...]:

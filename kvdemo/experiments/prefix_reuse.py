@@ -39,13 +39,16 @@ def prefix_reuse(
     decode: Decode | None = None,
     stop: Stop = never,
     limit_s: float | None = None,
+    cache_slots: int | None = None,
 ) -> Iterator[Step | PrefixPair | PrefixResult]:
     """How much sooner does the first token come when the shared prefix is kept, and after how many questions does
     keeping it pay?
 
     Every question is asked both ways, in alternating order, after an untimed warm-up of each way. The events of the
     two arms are called "fresh" and "kept". InvalidRequest at once for a strategy that is unknown, unavailable, or
-    whose cache cannot be copied.
+    whose cache cannot be copied; after the warm-ups when the kept prefix was not used.
+
+    cache_slots   positions that a cache of fixed size reserves for every question both ways, the longest one's
     """
     if spec.strategy not in strategies:
         raise InvalidRequest("strategy", f"{spec.strategy!r} is not one of {', '.join(strategies)}")
@@ -75,6 +78,7 @@ def prefix_reuse(
                 strategy=spec.strategy,
                 sampling=spec.sampling,
                 fixed_length=spec.fixed_length,
+                cache_slots=cache_slots,
             )
             return (yield from attempt(runs[place.arm or "fresh"], request, place, stop=stop))
 
@@ -82,6 +86,8 @@ def prefix_reuse(
         yield Progress("processing the prefix once", 0, len(spec.questions), clock() - started)
         prefix = prepare_prefix(spec)
         warmups.append((yield from ask(spec.questions[0], Place(0, 2, warmup=True, arm="kept"))))
+        if warmups[-1].status == "ok" and not warmups[-1].reused_tokens:
+            raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")
         reason = "stopped" if stop() or any(run.status == "cancelled" for run in warmups) else "questions"
         for number, question in enumerate(spec.questions if reason == "questions" else (), 1):
             if late := [why for allowed_s, why in limits if clock() - started >= allowed_s]:

@@ -37,7 +37,7 @@ from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids, stop_stri
 from kvdemo.generation.text import IncrementalText
 from kvdemo.generation.turnstile import Ticket, Turnstile
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.states import STARTS_OVER
+from kvdemo.models.states import unkept_because
 
 if TYPE_CHECKING:
     from transformers import Cache
@@ -128,15 +128,16 @@ def _after(done: concurrent.futures.Future[None], run: Run, ticket: Ticket) -> N
 
 
 def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:
-    config = run.loaded.model.config
-    if kept is None or not run.loaded.continues:
-        return run.strategy.make(config, slots), Reuse("fresh", 0, 0, "" if run.loaded.continues else STARTS_OVER)
+    model = run.loaded.model
+    why = unkept_because(model, run.loaded.continues)
+    if kept is None or why:
+        return run.strategy.make(model.config, slots), Reuse("fresh", 0, 0, why)
     to_grow = run.request.cache_slots is None
-    return kept.take(owner, run.strategy, run.token_ids, slots, config, to_grow=to_grow)
+    return kept.take(owner, run.strategy, run.token_ids, slots, model.config, to_grow=to_grow)
 
 
 def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:
-    if kept is not None and run.cache is not None and run.loaded.continues:
+    if kept is not None and run.cache is not None:
         sequence = (*run.token_ids, *(step.token_id for step in run.steps))
         kept.keep(owner, run.strategy, run.cache, sequence[: run.final_tokens])
 

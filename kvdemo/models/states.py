@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["STARTS_OVER", "continues"]
+__all__ = ["STARTS_OVER", "STATES_ALONE", "continues", "unkept_because"]
 
 STARTS_OVER = (
     "This model's state layers cannot be continued by several tokens at once, so nothing is kept between turns."
+)
+STATES_ALONE = (
+    "This model keeps states alone, which do not tell how many tokens they have seen, so nothing is kept between turns."
 )
 log = logging.getLogger(__name__)
 
@@ -51,3 +54,13 @@ def continues(model: PreTrainedModel) -> bool:
     except Exception as error:  # code that wants to be called otherwise: nothing was learnt, so nothing is continued
         log.warning("the model was not tried for continuing: %s", type(error).__name__, exc_info=error)
         return False
+
+
+def unkept_because(model: PreTrainedModel, continues: bool) -> str:
+    """Why can no later run go on with this model's cache? "" where one can."""
+    from transformers import DynamicCache
+
+    if not continues:
+        return STARTS_OVER
+    layers = DynamicCache(config=model.config.get_text_config(decoder=True)).layers
+    return "" if any(hasattr(layer, "get_seq_length") for layer in layers) else STATES_ALONE

@@ -24,10 +24,13 @@ from kvdemo.facts.questions import (
     PromptSetResult,
     PromptSetSpec,
 )
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
+from kvdemo.models.states import STARTS_OVER, STATES_ALONE
 from kvdemo.settings import Limits, Settings
-from tests.tiny import PROMPT, tiny_model
+from tests.state_models import jamba, mamba2, measured
+from tests.tiny import PROMPT, tiny_model, tiny_tokenizer
 from tests.tiny_backend import ready_backend, tiny_backend
 
 ASK = (Message("user", "hi"),)
@@ -330,6 +333,63 @@ def test_a_shared_prefix_is_processed_once_and_the_answers_are_the_same(backend:
         assert pair.verdict.same_output
         assert pair.kept.reused_tokens == prefix
         assert pair.kept.positions_computed[0] == pair.kept.prompt_tokens - prefix
+
+
+def prefix_runs(result: PrefixResult) -> dict[str, list[RunRecord]]:
+    return {"fresh": [pair.fresh for pair in result.pairs], "kept": [pair.kept for pair in result.pairs]}
+
+
+@pytest.mark.parametrize("strategy", ["dynamic", "static"])
+def test_a_shared_prefix_just_below_a_power_of_two_leaves_room_for_question_and_answer(
+    backend: Backend, strategy: str
+) -> None:
+    system_prompt = "x" * (510 - len("<system>\n<user>"))
+    questions = ("one?", "a much longer question than the other?")
+    spec = PrefixSpec(system_prompt, questions, strategy, max_new_tokens=12)
+    result = last(backend.prefix_reuse(spec))
+    for pair in result.pairs:
+        assert (pair.fresh.error, pair.kept.error) == (None, None)
+        assert pair.verdict.same_output
+        assert pair.kept.reused_tokens == 510
+
+
+def test_both_ways_of_a_shared_prefix_reserve_the_slots_of_the_longest_question_and_answer(backend: Backend) -> None:
+    questions = ("one?", "a much longer question than the other?")
+    spec = PrefixSpec("Be kind. " * 10, questions, "static", max_new_tokens=12)
+    result = last(backend.prefix_reuse(spec))
+    slots = len("<system>" + spec.system_prompt + "\n<user>" + questions[1] + "\n<assistant>") + 12 - 1
+    reserved = {run.cache_bytes // (4 * 2 * 2 * 16 * 4) for runs in prefix_runs(result).values() for run in runs}
+    assert reserved == {slots}
+    assert result.prefix.cache_bytes == slots * 4 * 2 * 2 * 16 * 4
+
+
+def refusal(backend: Backend, spec: PrefixSpec) -> str:
+    """Why it was refused, before anything ran."""
+    with pytest.raises(InvalidRequest) as caught:
+        next(backend.prefix_reuse(spec))
+    return str(caught.value)
+
+
+def test_a_question_that_does_not_fit_is_refused_before_any_question_is_asked(backend: Backend) -> None:
+    spec = PrefixSpec("Be kind.", ("one?", "x" * 1000), max_new_tokens=12)
+    assert "this model's limit is 1,024" in refusal(backend, spec)
+
+
+@pytest.mark.parametrize(("make", "words"), [(jamba, STARTS_OVER), (mamba2, STATES_ALONE)])
+def test_a_shared_prefix_is_refused_where_the_model_cannot_continue_it(make: Any, words: str) -> None:
+    made = ready_backend(model=lambda: measured(make()))
+    assert words in refusal(made, PrefixSpec("Be kind.", ("one?",), max_new_tokens=4))
+    made.close()
+
+
+def test_the_shared_prefix_is_what_all_questions_begin_with() -> None:
+    """A tokenizer that merges the end of the prefix with how one of the questions begins."""
+    merging = ready_backend(tokenizer=lambda: tiny_tokenizer(merges=[(">", "W")]))
+    result = last(merging.prefix_reuse(PrefixSpec("Be kind.", ("What?", "Why?", "how?"), max_new_tokens=4)))
+    prefix = len("<system>Be kind.\n<user")
+    assert result.prefix.num_tokens == prefix
+    assert [pair.kept.reused_tokens for pair in result.pairs] == [prefix] * 3
+    merging.close()
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

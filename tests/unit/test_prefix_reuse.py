@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,17 +79,37 @@ def test_first_token_times_ratio_reuse_and_when_it_pays() -> None:
 
 def test_it_never_pays_where_nothing_is_saved() -> None:
     assert (pays_after(0.9, 0.0), pays_after(0.9, -0.1), pays_after(0.9, None)) == (None, None, None)
-    _, result, _ = play(spec_of(), fresh)
+
+    def as_slow(request: GenerationRequest, earlier: int) -> RunRecord:
+        return replace(fresh(request, earlier), reused_tokens=500)
+
+    _, result, _ = play(spec_of(), as_slow)
     assert "It does not pay: no time was saved." in plain(prefix_headline(result))
 
 
 def test_other_tokens_after_a_kept_prefix_are_a_fault_in_float32() -> None:
     def wrong(request: GenerationRequest, earlier: int) -> RunRecord:
-        return record(request.strategy, (0.05, 0.08), (0, 9))
+        return record(request.strategy, (0.05, 0.08), (0, 9), reused_tokens=500)
 
     _, result, _ = play(spec_of(max_new_tokens=2), wrong)
     assert [pair.verdict.first_difference for pair in result.pairs] == [1] * 6
     assert "this is a fault" in plain(prefix_headline(result))
+
+
+def test_a_prefix_that_was_kept_and_not_used_is_no_result() -> None:
+    with pytest.raises(InvalidRequest, match="the kept prefix was not used"):
+        play(spec_of(), fresh)
+
+
+def test_every_question_gets_the_same_slots_both_ways() -> None:
+    slots: list[int | None] = []
+
+    def noted(request: GenerationRequest, earlier: int) -> RunRecord:
+        slots.append(request.cache_slots)
+        return kept(request, earlier)
+
+    play(spec_of(2), noted, cache_slots=700)
+    assert slots == [700] * 3
 
 
 def test_events_name_the_arm_they_belong_to() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from kvdemo.caches.prefix import KeptCaches
 from kvdemo.engine import share_system_prompt
@@ -16,45 +15,13 @@ from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.states import STARTS_OVER, continues
+from kvdemo.models.states import STARTS_OVER, STATES_ALONE, continues
+from tests.state_models import jamba, mamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model
-
-COMMON = {"vocab_size": 258, "hidden_size": 32, "eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
-
-
-def mamba() -> Any:
-    from transformers import MambaConfig, MambaForCausalLM
-
-    torch.manual_seed(0)
-    return MambaForCausalLM(MambaConfig(**COMMON, num_hidden_layers=2, state_size=4, initializer_range=0.3)).eval()
-
-
-def jamba() -> Any:
-    """Attention in every second layer, states in the others."""
-    from transformers import JambaConfig, JambaForCausalLM
-
-    torch.manual_seed(0)
-    config = JambaConfig(
-        **COMMON,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        num_experts=1,
-        use_mamba_kernels=False,
-        mamba_d_state=4,
-        mamba_dt_rank=4,
-        initializer_range=0.3,
-    )
-    return JambaForCausalLM(config).eval()
 
 
 def hybrid(model: Any) -> LoadedModel:
-    model.config.max_position_embeddings = 512
-    model.config.num_key_value_heads, model.config.head_dim = 2, 8
-    loaded: LoadedModel = tiny_loaded(model)
+    loaded: LoadedModel = tiny_loaded(measured(model))
     return loaded
 
 
@@ -105,4 +72,16 @@ def test_a_model_of_states_alone_has_no_static_cache() -> None:
     loaded = hybrid(mamba())
     with pytest.raises(InvalidRequest, match="no attention layers"):
         ask(loaded, (1, 2, 3), "static")
+    loaded.thread.close()
+
+
+def test_states_alone_are_continued_by_nothing_and_say_so() -> None:
+    loaded, kept = hybrid(mamba2()), KeptCaches(lambda: 2**30, 900)
+    assert loaded.continues
+    prompt = tuple(PROMPT.encode())
+    for _ in range(2):
+        record, reuse = ask(loaded, prompt, "dynamic", kept=kept)
+        assert record.token_ids == ask(loaded, prompt, "none")[0].token_ids
+        assert reuse == Reuse("fresh", 0, 0, STATES_ALONE)
+        prompt = (*prompt, *record.token_ids, *b" and then?")
     loaded.thread.close()
