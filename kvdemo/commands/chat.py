@@ -10,7 +10,7 @@ import typer
 from kvdemo.commands.files import check_target, write_json
 from kvdemo.commands.options import JsonTo, Model, NewTokens, Seed, Strategy, System, Temperature
 from kvdemo.commands.session import OWNER, loaded_backend, stopping_on_ctrl_c
-from kvdemo.facts.events import Finished, TokenEmitted, Waiting
+from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.requests import Message, SamplingParams
 from kvdemo.terminal.answer import answer_line
 
@@ -35,7 +35,10 @@ def chat(
     with loaded_backend(model, (strategy,)) as backend, stopping_on_ctrl_c(backend) as interruption:
         events = backend.chat(turns, max_new_tokens=max_new_tokens, strategy=strategy, sampling=sampling, owner=OWNER)
         for event in events:
-            if isinstance(event, TokenEmitted | Finished):
+            if isinstance(event, PromptEncoded):
+                for words in event.notices:
+                    print(f"Note: {words}", file=sys.stderr)
+            elif isinstance(event, TokenEmitted | Finished):
                 print(event.text, end="", flush=True, file=out)
             elif isinstance(event, Waiting):
                 print(f"Waiting, place {event.place}", file=sys.stderr)

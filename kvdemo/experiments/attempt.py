@@ -98,5 +98,6 @@ def _record_of(
         cache_tokens=last.cache_tokens if last else 0,
         cache_bytes=last.cache_bytes if last else 0,
         cache_storage_bytes=last.cache_storage_bytes if last else 0,
+        notices=encoded.notices if encoded else (),
         cache_bytes_by_token=tuple((token.cache_bytes, token.cache_storage_bytes) for token in tokens),
     )

@@ -5,15 +5,41 @@ Pieces as in wording.py: a list of (text, strong).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvdemo.experiments.finding import Pieces, factor
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.questions import GrowthResult, PromptSetResult, SetComparison
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.results import ComparisonResult
 from kvdemo.facts.shared_prefix import PrefixResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds
 
-__all__ = ["growth_headline", "prefix_headline", "prompt_set_headline"]
+__all__ = ["growth_headline", "notices", "prefix_headline", "prompt_set_headline"]
 
 ENOUGH = 6  # prompts or questions that make an interval
+
+
+def notices(result: ComparisonResult | GrowthResult | PromptSetResult | PrefixResult) -> tuple[str, ...]:
+    """What must be known about how prompts came to the model, each sentence once; of a set with the prompts it is about."""
+    if isinstance(result, ComparisonResult):
+        return _said_of(result.runs)
+    if isinstance(result, GrowthResult):
+        return tuple(dict.fromkeys(words for point in result.points for words in notices(point.result)))
+    if isinstance(result, PrefixResult):
+        return _said_of([*result.warmups, *(run for pair in result.pairs for run in (pair.fresh, pair.kept))])
+    about: dict[str, list[str]] = {}
+    for item in result.prompts:
+        for words in notices(item.result):
+            about.setdefault(words, []).append(item.row.id)
+    return tuple(
+        words if len(ids) == len(result.prompts) else f"{', '.join(ids[:5])}{' ...' if len(ids) > 5 else ''}: {words}"
+        for words, ids in about.items()
+    )
+
+
+def _said_of(runs: Iterable[RunRecord]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words for run in runs for words in run.notices))
 
 
 def growth_headline(result: GrowthResult) -> Pieces:

@@ -48,6 +48,7 @@ class RunRecord:
     cache_bytes_by_device logical bytes at the end, per device name; cache_layers: per layer
     peak_bytes            above the baseline; peak_kind "allocator" (accelerator) or "resident" (process, sampled)
     would_end_at          fixed length only: index of the first end token that was passed over
+    notices               sentences a person must know about how the prompt came to the model
     compile_s             time torch.compile took, None where nothing was compiled
     round, order          place in a comparison; None outside one
     """
@@ -79,6 +80,7 @@ class RunRecord:
     round: int | None = None
     order: int | None = None
     warmup: bool = False
+    notices: tuple[str, ...] = ()
 
     @property
     def new_tokens(self) -> int:

@@ -255,6 +255,7 @@ class _Told:
             peak_bytes=run.device.peak_bytes(),
             peak_kind=run.device.peak_kind,
             compile_s=run.compile_s,
+            notices=self._encoded.notices,
             would_end_at=next((at for at, token_id in enumerate(ids) if token_id in ends), None),
         )
 

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import FORMULAS
 from kvdemo.experiments.finding import Pieces
+from kvdemo.experiments.question_wording import notices
 from kvdemo.experiments.wording import TIMED, headline, plain, scope_line
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
@@ -58,6 +59,7 @@ def comparison_contents(
         "title": plain(pieces).split(". ")[0].rstrip("."),
         "pieces": pieces,
         "scope": scope_line(result),
+        "notices": notices(result),
         "in_force": decision.sentence() if decision is not None else "Not inspected.",
         "conflicts": decision.conflicts if decision is not None else (),
         "unknown": not_yet_known(result, decision),

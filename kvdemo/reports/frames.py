@@ -106,6 +106,7 @@ def run_numbers(run: RunRecord) -> dict[str, Any]:
         **numbers,
         "positions_computed_total": run.total_computed,
         "positions_read_total": sum(run.positions_read),
+        "notices": " ".join(run.notices),
         "cache_bytes_by_device": "; ".join(f"{name}: {size} bytes" for name, size in by_device.items()),
     }
 

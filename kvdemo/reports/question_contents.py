@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from kvdemo.experiments.documents import FORMULAS
 from kvdemo.experiments.finding import Pieces
 from kvdemo.experiments.prefix_code import PREFIX_CODE
-from kvdemo.experiments.question_wording import growth_headline, prefix_headline, prompt_set_headline
+from kvdemo.experiments.question_wording import growth_headline, notices, prefix_headline, prompt_set_headline
 from kvdemo.experiments.wording import TIMED, plain
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.questions import GrowthResult, PromptSetResult
@@ -34,6 +34,7 @@ def question_contents(result: QuestionResult, decision: CacheDecision | None) ->
         "pieces": pieces,
         "scope": f"{result.model.name}, {result.model.dtype} on {result.model.device}. "
         "Other models, machines and lengths give other numbers.",
+        "notices": notices(result),
         "in_force": decision.sentence() if decision is not None else "Not inspected.",
         "conflicts": decision.conflicts if decision is not None else (),
         "unknown": open_points(result, decision),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.experiments.question_wording import growth_headline, prefix_headline, prompt_set_headline
+from kvdemo.experiments.question_wording import growth_headline, notices, prefix_headline, prompt_set_headline
 from kvdemo.experiments.summary import arms
 from kvdemo.experiments.wording import TIMED, headline, plain, scope_line
 from kvdemo.facts.questions import GrowthResult, PromptSetResult
@@ -32,7 +32,9 @@ def print_result(result: AnyResult) -> None:
     else:
         words, frame = prefix_headline(result), prefix_frame(result)
     print(plain(words))
-    print(f"{result.model.name}, {result.model.dtype}, {result.model.device}.\n")
+    print(f"{result.model.name}, {result.model.dtype}, {result.model.device}.")
+    _print_notices(result)
+    print()
     if len(frame):
         _print_frame(frame)
 
@@ -40,6 +42,7 @@ def print_result(result: AnyResult) -> None:
 def _print_comparison(result: ComparisonResult) -> None:
     print(plain(headline(result)))
     print(scope_line(result))
+    _print_notices(result)
     print()
     table = arms(result)
     rows = [
@@ -77,6 +80,11 @@ def _print_comparison(result: ComparisonResult) -> None:
     for arm in table:
         for line in _remarks(arm, result.model.device):
             print(f"{arm.label}: {line}")
+
+
+def _print_notices(result: AnyResult) -> None:
+    for words in notices(result):
+        print(f"Note: {words}")
 
 
 def _remarks(arm: ArmSummary, device: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvdemo.experiments.finding import Pieces
 from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.experiments.question_wording import growth_headline, prefix_headline, prompt_set_headline
+from kvdemo.experiments.question_wording import growth_headline, notices, prefix_headline, prompt_set_headline
 from kvdemo.experiments.summary import arms
 from kvdemo.experiments.wording import TIMED, headline, scope_line
 from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
@@ -33,9 +33,10 @@ def headline_card(result: AnyResult, source: str = "") -> str:
     """The one sentence, and what it was measured on. `source` says where a result comes from that was not run here."""
     strong = "".join(f"<strong>{text(words)}</strong>" if bold else text(words) for words, bold in _pieces(result))
     label = f'<p class="kv-source-label">{text(source)}</p>' if source else ""
+    said = "".join(f'<p class="kv-small">{text(words)}</p>' for words in notices(result))
     return (
         f'<div class="kv-card kv-headline" role="status">{label}<p class="kv-headline-text">{strong}</p>'
-        f'<p class="kv-small">{text(_scope(result))}</p></div>'
+        f'<p class="kv-small">{text(_scope(result))}</p>{said}</div>'
     )
 
 

@@ -50,7 +50,8 @@ def as_markdown(conversation: Conversation, model: ModelFacts | None, system_pro
         parts.append(f"**System prompt**\n\n{system_prompt}")
     for turn in conversation.turns:
         parts.append(f"## Question\n\n{turn.question}")
-        below = " · ".join(part for part in (turn.note, turn.figures) if part)
+        notices = turn.record.notices if turn.record is not None else ()
+        below = " · ".join(part for part in (turn.note, turn.figures, *notices) if part)
         parts.append(f"## Answer\n\n{turn.answer}" + (f"\n\n*{below}*" if below else ""))
     return "\n\n".join(parts) + "\n"
 
