@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import ModelUnavailable
+from kvdemo.models.direction import other_purpose
 from kvdemo.models.folder import check_folder
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
     try:
         info = api.model_info(hub_id, timeout=ANSWER_TIMEOUT_S, files_metadata=True)
         files = _wanted_files(hub_id, info)
+        if reason := other_purpose(getattr(info, "config", None) or {}):
+            raise ModelUnavailable(f"{hub_id} {reason}")
         progress(f"downloading {sum(files.values()) / 1e6:,.0f} MB")
         folder = Path(api.snapshot_download(hub_id, revision=info.sha, allow_patterns=list(files)))
     except GatedRepoError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kvdemo.errors import KvdemoError, ModelUnavailable
 from kvdemo.facts.model import ModelFacts
 from kvdemo.models.conversion import convert, converted_folder
+from kvdemo.models.direction import looks_ahead, other_purpose
 from kvdemo.models.folder import check_folder
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
@@ -94,13 +95,15 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
 
     step(1)("importing torch")
     keep_compiled_code(settings.home)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     device = chosen_device(settings.device)
     dtype = chosen_dtype(settings.dtype, device)
     folder = _folder(source, settings.home, step(2))
     say = step(num_steps - 1)
     say("weights")
+    config = AutoConfig.from_pretrained(folder, **SAFE)
+    _refuse(source.name, other_purpose(config.to_dict(), encoder_decoder=bool(type(config).is_encoder_decoder)))
     tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
     with _bars_as_words(say, "weights"):
         model, info = AutoModelForCausalLM.from_pretrained(
@@ -114,6 +117,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     _refuse_gaps(info, source.name)
     model.eval()
     step(num_steps)("first token")
+    _refuse(source.name, looks_ahead(model))
     text_config = model.config.get_text_config()
     num_parameters, weight_bytes = weigh(model)
     facts = ModelFacts(
@@ -180,6 +184,11 @@ def chosen_dtype(wanted: str, device: str) -> torch.dtype:
         wanted = "float32" if device == "cpu" else "bfloat16"
     dtype: torch.dtype = getattr(torch, wanted)
     return dtype
+
+
+def _refuse(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise ModelUnavailable(f"{name} {reason}")
 
 
 def _refuse_gaps(info: dict[str, Any], name: str) -> None:

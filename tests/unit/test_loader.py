@@ -132,6 +132,56 @@ def test_a_config_that_does_not_fit_is_one_line(change: dict[str, Any], words: s
     assert re.search(words, refusal(copy, tmp_path))
 
 
+SMALL = {"vocab_size": 258, "max_position_embeddings": 64, "initializer_range": 0.3}
+BERT_LIKE = {**SMALL, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+BART_LIKE = {
+    **SMALL,
+    "d_model": 32,
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 32),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("BertForMaskedLM", BERT_LIKE, r"a masked model, which fills gaps in a text \(BertForMaskedLM\)"),
+        ("BertLMHeadModel", BERT_LIKE, r"look at those that follow it \(BertLMHeadModel\)"),
+        ("XLNetLMHeadModel", {"vocab_size": 258, "d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 32}, "follow it"),
+        ("BartForConditionalGeneration", BART_LIKE, r"an encoder-decoder or a half of one \(Bart"),
+        ("BartForCausalLM", BART_LIKE, r"a half of one \(BartForCausalLM\)"),
+        (
+            "GPT2LMHeadModel",
+            {"vocab_size": 258, "n_embd": 32, "n_head": 2, "n_layer": 1, "add_cross_attention": True},
+            "a half of one",
+        ),
+        ("LlamaForSequenceClassification", {}, r"a classifier \(LlamaForSequenceClassification\)"),
+        ("Qwen2ForTokenClassification", {"tie_word_embeddings": True}, "a classifier"),
+        ("LlamaForQuestionAnswering", {}, "picks an answer"),
+    ],
+)
+def test_a_model_that_does_not_write_from_left_to_right_is_refused_by_what_it_is(
+    kind: str, fields: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    model_class = getattr(transformers, kind)
+    config = {**BERT_LIKE, "num_key_value_heads": 2} if not fields or "tie_word_embeddings" in fields else {}
+    model_class(model_class.config_class(**config, **fields)).save_pretrained(tmp_path / "other")
+    tiny_tokenizer().save_pretrained(tmp_path / "other")
+    text = refusal(tmp_path / "other", tmp_path)
+    assert text.startswith("other is not a model that writes text from left to right: ")
+    assert re.search(words, text)
+
+
+def test_what_is_no_writer_is_refused_before_it_is_downloaded(tmp_path: Path) -> None:
+    hub: Any = FakeHub(tmp_path, ["config.json", "tokenizer.json", "model.safetensors"])
+    hub.config = {"architectures": ["BertForMaskedLM"], "model_type": "bert"}
+    with pytest.raises(ModelUnavailable, match=r"owner/name is not a model that writes text .*masked model"):
+        download("owner/name", print, api=hub)
+    assert hub.fetched == []
+
+
 def test_code_beside_the_weights_is_never_run(copy: Path, tmp_path: Path) -> None:
     witness = tmp_path / "it ran"
     (copy / "modeling_own.py").write_text(f"open({str(witness)!r}, 'w')")
@@ -192,12 +242,13 @@ class FakeHub:
     def __init__(self, folder: Path, names: list[str], error: Exception | None = None) -> None:
         self.folder, self.error = folder, error
         self.siblings = [SimpleNamespace(rfilename=name, size=1_000_000) for name in names]
+        self.config: dict[str, Any] | None = None
         self.fetched: list[str] = []
 
     def model_info(self, _hub_id: str, **_: Any) -> Any:
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(sha="0123abcd", siblings=self.siblings)
+        return SimpleNamespace(sha="0123abcd", siblings=self.siblings, config=self.config)
 
     def snapshot_download(self, _hub_id: str, *, revision: str, allow_patterns: list[str]) -> str:
         assert revision == "0123abcd"
