@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kvdemo.ending import end_on_signals
 from kvdemo.facts.model import Failed, Loading, Ready
 
 # Both libraries read these when they are imported.
@@ -113,12 +113,8 @@ def complain(message: str, status: int) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     # What stops a container ends the page like Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return serve(arguments)
-    except KeyboardInterrupt:
-        print("\nkvdemo has ended.", flush=True)
-        return 0
+    end_on_signals(0, "\nkvdemo has ended.", sys.stdout)
+    return serve(arguments)
 
 
 if __name__ == "__main__":

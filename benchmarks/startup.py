@@ -3,7 +3,7 @@
 First byte: from starting `python app.py` to the first byte of its page, beside a bare Gradio app with one textbox.
 Ready: from that first byte to the first token through the page's API, beside a bare script from its start (the same imports,
 load and first token); cold with an empty KVDEMO_HOME (a GGUF is unpacked first), warm from then on. Ratios are paired within
-a round.
+a round. End: from Ctrl-C or SIGTERM, in every phase of a start, until the process is gone.
 
     python -m benchmarks.startup [--rounds 5]
 """
@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -76,6 +77,7 @@ def main() -> None:
     say_if_busy()
     with tempfile.TemporaryDirectory(prefix="kvdemo-startup-") as home:
         environ = {**os.environ, "KVDEMO_HOME": home, "GRADIO_ANALYTICS_ENABLED": "False"}
+        end = time_ends(environ)
         cold = start_page(environ)
         print(f"cold: first byte {cold.first_byte_s:.2f} s, model ready {cold.ready_s:.2f} s after it", flush=True)
         folder = model_folder(environ)
@@ -101,6 +103,7 @@ def main() -> None:
         "ready_warm_over_bare_script": round(statistics.median(ready), 3),
         "ready_cold_s": round(cold.ready_s or 0.0, 2),
         "ready_warm_s": round(statistics.median(warm), 2),
+        "end_s": round(end, 2),
     }
     print(json.dumps(result))
 
@@ -117,6 +120,27 @@ def start_page(environ: dict[str, str]) -> Start:
         first_byte = wait_for_first_byte(port, process)
         ready = wait_for_first_token(port, process)
     return Start(first_byte - began, ready - first_byte)
+
+
+def time_ends(environ: dict[str, str]) -> float:
+    """The longest time that the page, with nothing unpacked yet, took to end: while it imports, and while it unpacks."""
+    longest = 0.0
+    for wait_for_page in (False, True):
+        for pause_s in (0.5, 3.0, 6.0):
+            for ending in (signal.SIGINT, signal.SIGTERM):
+                port = free_port()
+                with running([sys.executable, "app.py", "--port", str(port)], environ) as process:
+                    if wait_for_page:
+                        wait_for_first_byte(port, process)
+                    time.sleep(pause_s)
+                    asked = time.perf_counter()
+                    process.send_signal(ending)
+                    process.wait(TIMEOUT_S)
+                    took = time.perf_counter() - asked
+                where = "the first byte" if wait_for_page else "the start"
+                print(f"{ending.name} {pause_s} s after {where}: ended after {took:.2f} s", flush=True)
+                longest = max(longest, took)
+    return longest
 
 
 def start_bare_app(environ: dict[str, str]) -> float:

@@ -2,6 +2,18 @@
 
 import sys
 
-from kvdemo.cli import main
+from kvdemo.ending import end_on_signals
 
-sys.exit(main())
+
+def run() -> int:
+    """The command line as a program of its own; its exit status."""
+    # Before anything else is imported, which takes a moment, too.
+    new_line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""
+    end_on_signals(130, f"{new_line}kvdemo: stopped", sys.stderr)
+    from kvdemo.cli import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,7 +1,7 @@
 """python -m kvdemo chat|compare|memory|inspect: the same backend without a browser.
 
-Exit 0: done; 1: a run failed; 2: wrong input, with one line on stderr; 130: Ctrl-C. With --json - stdout holds one JSON
-document and nothing else; whatever a person wants to read meanwhile goes to stderr.
+Exit 0: done; 1: a run failed; 2: wrong input, with one line on stderr; 130: Ctrl-C or SIGTERM. With --json - stdout holds
+one JSON document and nothing else; whatever a person wants to read meanwhile goes to stderr.
 """
 
 from __future__ import annotations

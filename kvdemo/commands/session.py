@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from kvdemo.ending import ENDING_SIGNALS
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import Failed
 from kvdemo.facts.requests import checked_choice
@@ -54,21 +55,31 @@ class Interruption:
 
 @contextmanager
 def stopping_on_ctrl_c(backend: Any) -> Iterator[Interruption]:
-    """The first Ctrl-C stops what runs, so that it hands over what it has; the second ends the command at once."""
+    """The first Ctrl-C or SIGTERM stops what runs, so that it hands over what it has; the second ends the command at once.
+
+    One that is ignored stays ignored.
+    """
     interruption = Interruption()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        hand_back()
         interruption.happened = True
         print("\nStopping; what was done is kept. Ctrl-C again ends at once.", file=sys.stderr, flush=True)
         # In a thread of its own: the main thread may be holding the lock that stopping takes.
         threading.Thread(target=backend.stop, args=(OWNER,), name="kvdemo-stop").start()
 
-    before = signal.signal(signal.SIGINT, stop)
+    def hand_back() -> None:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+
+    before = {ending: signal.getsignal(ending) for ending in ENDING_SIGNALS}
+    before = {ending: handler for ending, handler in before.items() if handler is not signal.SIG_IGN}
+    for ending in before:
+        signal.signal(ending, stop)
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        hand_back()
 
 
 def last(steps: Iterator[Any]) -> Any:

@@ -6,6 +6,9 @@ appears by a rename when it is complete. How the weights are unpacked is left to
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -76,16 +79,30 @@ def _convert_alone(
         raise OSError(28, f"only {free_bytes / 1e9:.1f} GB are free")
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     partial.mkdir()
+    # Where the whole process is ended at once, nothing is unwound: that is told to `atexit`.
+    discard = functools.partial(_discard, partial)
+    atexit.register(discard)
     try:
         unpack(gguf, partial, progress)
         for file in partial.iterdir():
             _flush(file)
         os.rename(partial, target)
         _flush(target.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    finally:
+        discard()
+        atexit.unregister(discard)
     return target
+
+
+def _discard(partial: Path) -> None:
+    """Delete a half-made folder, unless it is complete and in its place by now.
+
+    It is renamed first, so that a thread that is still filling it cannot put in place what is half deleted.
+    """
+    doomed = partial.with_name(partial.name + "-ended")
+    with contextlib.suppress(OSError):
+        os.rename(partial, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _target(gguf: Path, home: Path) -> Path:
