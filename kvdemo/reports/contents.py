@@ -32,12 +32,25 @@ METHOD = (
 )
 
 
+CHAR_PX, CELL_PX, FIRST_PX = (
+    9,
+    14,
+    104,
+)  # of the report's tables: a character, what lies beside a cell, the first column
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of words."""
 
     names: list[str]
     rows: list[list[str]]
+
+    @property
+    def width_px(self) -> int:
+        """About how wide it is at the least: the first column may break its lines, a heading between its words."""
+        longest = [max(map(len, (*name.split(), *cells))) for name, *cells in zip(self.names, *self.rows, strict=True)]
+        return FIRST_PX + sum(CELL_PX + CHAR_PX * chars for chars in longest[1:])
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Table:

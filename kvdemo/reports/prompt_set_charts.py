@@ -25,12 +25,14 @@ def prompt_set_chart(result: PromptSetResult) -> go.Figure:
         if run is not None:
             places.append((run.prompt_tokens, run.new_tokens, clean(item.row.id)))
     limit = result.spec.longest_tokens or result.model.context_limit
+    named_px = TEXT_PX + 2 if limit is not None else 0
     longest_prompt = max((x for x, _, _ in places), default=1)
     longest_answer = max((y for _, y, _ in places), default=1)
     figure = blank(
         "What is in this set?",
-        height=66 + PLOT_PX + 48,
+        height=66 + named_px + PLOT_PX + 48,
         right=24,
+        top=66 + named_px,
         x={"title_text": "prompt, tokens", "range": [0, longest_prompt * 1.15]},
         y={"range": [0, longest_answer * 1.3], "nticks": 5},
         y_title="answer, tokens",
@@ -53,14 +55,10 @@ def prompt_set_chart(result: PromptSetResult) -> go.Figure:
             figure.add_scatter(
                 x=[0, limit], y=[limit, 0], mode="lines", line=line, hoverinfo="skip", name="longest allowed"
             )
-        words = f"longest allowed: {format_count(limit)} tokens" + ("" if in_sight else "<br>(beyond this chart)")
-        note(
-            figure,
-            words,
-            Spot(1, 1, (0, -2), anchor="right", stand="top"),
-            colour=MEANINGS["budget"].text,
-            name="limit",
-        )
+        words = f"longest allowed: {format_count(limit)} tokens" + ("" if in_sight else " (not in sight)")
+        # above the plot, where neither the line nor a point can meet it
+        spot = Spot(0, 1, (-44, 8 + named_px), stand="bottom")
+        note(figure, words, spot, colour=MEANINGS["budget"].text, name="limit")
     return figure
 
 

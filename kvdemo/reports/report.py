@@ -19,14 +19,15 @@ from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import PAPER
 from kvdemo.reports.colours import swaps
-from kvdemo.reports.contents import comparison_charts, comparison_contents
+from kvdemo.reports.contents import Table, comparison_charts, comparison_contents
 from kvdemo.reports.question_contents import question_charts, question_contents
 from kvdemo.reports.reproduce import templates
 from kvdemo.reports.static_svg import figure_svg
 
 __all__ = ["report_html", "report_markdown"]
 
-WIDTHS_PX = (311, 560)  # a phone's card, and half of a laptop's page
+WIDTHS_PX = (311, 444)  # inside a card on a phone or in half of a sheet of paper, and in half of a page of 1,000 px
+STACKS_PX = (480, 600, 720, 840, 930, 1020, 9999)  # where the rows of a table become blocks; the last: always
 
 
 def report_html(result: AnyResult, *, decision: CacheDecision | None = None, change: CacheAdvice | None = None) -> str:
@@ -39,7 +40,15 @@ def report_html(result: AnyResult, *, decision: CacheDecision | None = None, cha
     figures = [drawn(figure) for figure in charts_of(result)]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
-    return page.render(**contents, figures=figures, colours=colours, swaps=swaps())
+    return page.render(
+        **contents,
+        figures=figures,
+        colours=colours,
+        swaps=swaps(),
+        widths=WIDTHS_PX,
+        stacks=STACKS_PX,
+        stack_of=stack_of,
+    )
 
 
 def report_markdown(
@@ -64,6 +73,11 @@ def contents_of(result: AnyResult, decision: CacheDecision | None, change: Cache
 
 def charts_of(result: AnyResult) -> Sequence[go.Figure]:
     return comparison_charts(result) if isinstance(result, ComparisonResult) else question_charts(result)
+
+
+def stack_of(table: Table) -> int:
+    """At which width of its place does this table have no room for all its columns?"""
+    return next(px for px in STACKS_PX if px >= table.width_px or px == STACKS_PX[-1])
 
 
 def drawn(figure: go.Figure) -> tuple[str, list[Markup]]:

@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvdemo.reports.look import FONT_PX, GREY, TEXT_PX
-from kvdemo.reports.svg_marks import line_svg, markers_svg, paint, rule_svg
+from kvdemo.reports.svg_marks import Box, clipped, holds, line_svg, markers_svg, paint, rule_svg
 
 __all__ = ["figure_svg"]
 
@@ -55,7 +55,7 @@ def figure_svg(figure: go.Figure, width: int) -> str:
     )
 
 
-def scales(figure: go.Figure, x_name: str, y_name: str, box: tuple[float, float, float, float]) -> tuple[Scale, Scale]:
+def scales(figure: go.Figure, x_name: str, y_name: str, box: Box) -> tuple[Scale, Scale]:
     """The scales of the axes "x2" and "y2" (or "x" and "y")."""
     x_axis = figure.layout[f"xaxis{x_name[1:]}"]
     y_axis = figure.layout[f"yaxis{y_name[1:]}"]
@@ -68,6 +68,12 @@ def scales(figure: go.Figure, x_name: str, y_name: str, box: tuple[float, float,
         Scale(*x_range, left + x_low * wide, left + x_high * wide, x_axis.type == "log"),
         Scale(*y_range, bottom - y_low * tall, bottom - y_high * tall, y_axis.type == "log"),
     )
+
+
+def plot_of(x: Scale, y: Scale) -> Box:
+    """The place that these two scales span."""
+    (left, right), (top, bottom) = sorted((x.start_px, x.end_px)), sorted((y.start_px, y.end_px))
+    return left, top, right, bottom
 
 
 def domain(axis: Any) -> tuple[float, float]:
@@ -85,7 +91,7 @@ def extent(figure: go.Figure, axis: Any, name: str, which: str) -> tuple[float, 
     return (high, low) if axis.autorange == "reversed" else (low, high)
 
 
-def axes(figure: go.Figure, number: str, box: tuple[float, float, float, float]) -> str:
+def axes(figure: go.Figure, number: str, box: Box) -> str:
     """Rules, ticks and titles of a pair of axes."""
     x_axis, y_axis = figure.layout[f"xaxis{number}"], figure.layout[f"yaxis{number}"]
     x, y = scales(figure, f"x{number}", f"y{number}", box)
@@ -137,7 +143,7 @@ def steps(least: float) -> list[float]:
     return [factor * 10.0 ** (power + more) for more in (0, 1) for factor in (1, 2, 5)] + [10.0 ** (power + 2)]
 
 
-def trace_svg(trace: Any, figure: go.Figure, box: tuple[float, float, float, float]) -> str:
+def trace_svg(trace: Any, figure: go.Figure, box: Box) -> str:
     x, y = scales(figure, trace.xaxis or "x", trace.yaxis or "y", box)
     opacity = f' opacity="{trace.opacity:g}"' if trace.opacity is not None else ""
     if trace.type == "bar":
@@ -147,9 +153,12 @@ def trace_svg(trace: Any, figure: go.Figure, box: tuple[float, float, float, flo
     points = [
         None if at is None or up is None else (x.px(at), y.px(up)) for at, up in zip(trace.x, trace.y, strict=True)
     ]
+    plot = plot_of(x, y)
     if trace.mode == "lines":
-        return f"<g{opacity}>{line_svg(trace.line, points)}</g>"
-    return f"<g{opacity}>{markers_svg(trace.marker, [point for point in points if point is not None])}</g>"
+        return f"<g{opacity}>{line_svg(trace.line, clipped(points, plot))}</g>"
+    whole = trace.cliponaxis is False
+    shown = [point for point in points if point is not None and (whole or holds(plot, point))]
+    return f"<g{opacity}>{markers_svg(trace.marker, shown)}</g>"
 
 
 def bars_svg(trace: Any, figure: go.Figure, x: Scale, y: Scale) -> str:
@@ -188,17 +197,19 @@ def cells_svg(trace: Any, x: Scale, y: Scale) -> str:
     return "".join(f'<path d="{"".join(cells)}" {paint("fill", colours[value])}/>' for value, cells in paths.items())
 
 
-def rule(shape: Any, figure: go.Figure, box: tuple[float, float, float, float]) -> str:
+def rule(shape: Any, figure: go.Figure, box: Box) -> str:
     """An upright or level line over the whole chart."""
     x, y = scales(figure, "x", "y", box)
     if shape.yref.endswith("domain"):
         at = x.px(float(shape.x0))
-        return line_svg(shape.line, [(at, y.start_px), (at, y.end_px)])
-    at = y.px(float(shape.y0))
-    return line_svg(shape.line, [(x.start_px, at), (x.end_px, at)])
+        ends = [(at, y.start_px), (at, y.end_px)]
+    else:
+        at = y.px(float(shape.y0))
+        ends = [(x.start_px, at), (x.end_px, at)]
+    return line_svg(shape.line, clipped(ends, plot_of(x, y)))
 
 
-def text_svg(note: Any, figure: go.Figure, box: tuple[float, float, float, float]) -> str:
+def text_svg(note: Any, figure: go.Figure, box: Box) -> str:
     """An annotation; its text is escaped already and has no marks but <b> and <br>."""
     left, top, right, bottom = box
     x, y = scales(figure, "x", "y", box)
