@@ -18,7 +18,7 @@ from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.generation.admission import checked_slots
-from kvdemo.generation.device import free_bytes
+from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile

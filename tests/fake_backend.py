@@ -18,7 +18,17 @@ from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
-from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryPlan, MemoryRequest
+from kvdemo.facts.plans import (
+    USUAL_BUDGET,
+    Architecture,
+    Budget,
+    LayerFootprint,
+    MeasuredLayer,
+    MeasuredPoint,
+    MemoryPlan,
+    MemoryRequest,
+    StoredWeights,
+)
 from kvdemo.facts.questions import GrowthSpec, PrefixSpec, PreparedPrefix, PromptSetSpec
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
@@ -83,6 +93,8 @@ ARCHITECTURE = Architecture(
     dtype="float32",
     method="traced",
     attention_heads=9,
+    weights=StoredWeights(FACTS.weight_bytes, "as loaded: float32"),
+    loaded=True,
 )
 PER_TOKEN = FACTS.cache_bytes_per_token
 
@@ -143,6 +155,7 @@ class FakeBackend:
     script: list[GenerationEvent] | None = None
     error: KvdemoError | None = None
     step_s: float = 0.0
+    machine: Budget = field(default_factory=lambda: Budget(23.4, "this machine"))
     asked: list[tuple[tuple[Message, ...], dict[str, object]]] = field(default_factory=list)
     compared: list[CompareSpec] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -285,6 +298,9 @@ class FakeBackend:
 
     def plan_of(self, geometry: Architecture, request: MemoryRequest, *, one_page_size: bool = False) -> MemoryPlan:
         return plan.make_plan(geometries.with_one_page_size(geometry) if one_page_size else geometry, request)
+
+    def usual_budget(self, geometry: Architecture | None = None) -> Budget:
+        return self.machine if geometry is None or geometry.loaded else USUAL_BUDGET
 
     def plan_document(self, made: MemoryPlan) -> dict[str, object]:
         return plan.as_document(made)

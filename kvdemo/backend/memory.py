@@ -11,11 +11,20 @@ from kvdemo.backend.model import OverModel
 from kvdemo.engine import LoadModel, load_named
 from kvdemo.experiments.decoding import encoded
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
-from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan, MemoryRequest
+from kvdemo.facts.plans import (
+    USUAL_BUDGET,
+    Architecture,
+    Budget,
+    MeasuredPoint,
+    MemoryPlan,
+    MemoryRequest,
+    StoredWeights,
+)
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.generation.environment import environment
+from kvdemo.generation.memory import machine_budget
 from kvdemo.measuring import measure
-from kvdemo.models.config import dtype_when_loaded, read_config
+from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config
 from kvdemo.models.source import resolve
 from kvdemo.planner import architecture, catalog, plan
 from kvdemo.settings import Settings
@@ -68,7 +77,7 @@ class Memory(OverModel):
             return self.architecture(model, config)
         source = resolve(model or self.settings.model, self.settings.home, mode=self.settings.mode)
         found = architecture.from_config(read_config(source, self.settings), name=source.name)
-        return dataclasses.replace(found, dtype=dtype_when_loaded(self.settings))
+        return dataclasses.replace(found, dtype=dtype_when_loaded(self.settings), loaded=True)
 
     def architecture(self, model: str | None = None, config: str = "") -> Architecture:
         """The geometry of the loaded model (None), a known one, or a pasted config.json."""
@@ -80,7 +89,8 @@ class Memory(OverModel):
         with self._tracing:
             if self._architecture is None:
                 found = architecture.from_loaded(loaded.model)
-                self._architecture = dataclasses.replace(found, name=loaded.facts.name)
+                weights = StoredWeights(loaded.facts.weight_bytes, f"as loaded: {loaded.facts.dtype}")
+                self._architecture = dataclasses.replace(found, name=loaded.facts.name, weights=weights)
             return self._architecture
 
     def architecture_of_hub(self, hub_id: str) -> Architecture:
@@ -102,6 +112,17 @@ class Memory(OverModel):
     def fields_of_config(self, config: str) -> dict[str, int]:
         """layers, kv_heads and head_dim as far as a config.json that was refused names them; nothing is derived."""
         return geometries.fields_of(config)
+
+    def usual_budget(self, geometry: Architecture | None = None) -> Budget:
+        """The memory that a plan is made for where nobody says: this machine's for what is or would be loaded here.
+
+        None stands for the model that this process loads; which accelerator it is on is known when it is there.
+        """
+        if geometry is not None and not geometry.loaded:
+            return USUAL_BUDGET
+        if self._engine.loaded is not None:
+            return machine_budget(self._engine.loaded.model.device.type)
+        return machine_budget("cpu" if geometry is None else device_when_loaded(self.settings))
 
     def plan(self, request: MemoryRequest, *, model: str | None = None, config: str = "") -> MemoryPlan:
         """What the cache of this model takes for this request, predicted."""

@@ -11,7 +11,7 @@ from kvdemo.commands.files import check_target, read_text, write_json
 from kvdemo.commands.options import JsonTo
 from kvdemo.commands.session import OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import MemoryRequest
+from kvdemo.facts.plans import Budget, MemoryRequest
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.terminal.memory import print_measured, print_plan
 
@@ -24,8 +24,13 @@ def memory(
     config: Annotated[Path | None, typer.Option(help="a config.json; no weights are needed")] = None,
     model: Annotated[str | None, typer.Option(help="a known model, a hub id, a local folder or a .gguf file")] = None,
     cache_dtype: Annotated[str | None, typer.Option(help="bfloat16, float16, float32 or float8")] = None,
-    weights_dtype: Annotated[str | None, typer.Option(help="the same, or int4")] = None,
-    budget_gib: Annotated[float | None, typer.Option(help="memory there is, GiB")] = None,
+    weights_dtype: Annotated[
+        str | None, typer.Option(help="the same, or int4; default: as the weights are published, or loaded here")
+    ] = None,
+    budget_gib: Annotated[
+        float | None,
+        typer.Option(help="memory there is, GiB; default: this machine's for a model to load here, 80 for others"),
+    ] = None,
     keep_free: Annotated[float, typer.Option(help="share of the budget to leave free")] = 0.1,
     tensor_parallel: Annotated[int, typer.Option(help="accelerators that share the heads")] = 1,
     measure: Annotated[
@@ -51,12 +56,14 @@ def memory(
     backend = Backend(settings_for(None))
     try:
         geometry = backend.architecture_named(model, config=read_text("config", config) if config is not None else "")
+        budget = Budget(budget_gib, "given") if budget_gib is not None else backend.usual_budget(geometry)
         request = MemoryRequest(
             seq_len=seq_len,
             batch_size=batch_size,
             cache_dtype=cache_dtype or geometry.dtype,
             weights_dtype=weights_dtype,
-            budget_gib=budget_gib,
+            budget_gib=budget.gib,
+            budget_source=budget.source,
             keep_free=keep_free,
             tensor_parallel=tensor_parallel,
         )

@@ -13,7 +13,9 @@ from kvdemo.facts.requests import checked_choice, checked_int, checked_number
 __all__ = [
     "CACHE_DTYPES",
     "LAYER_KINDS",
+    "USUAL_BUDGET",
     "Architecture",
+    "Budget",
     "Capacity",
     "FixedState",
     "LayerFootprint",
@@ -22,6 +24,7 @@ __all__ = [
     "MeasuredPoint",
     "MemoryPlan",
     "MemoryRequest",
+    "StoredWeights",
     "TokenStream",
 ]
 
@@ -108,6 +111,25 @@ class LayerFootprint:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """All weights in bytes as they are stored, and how, in words: "as published: mxfp4"."""
+
+    num_bytes: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Memory that a plan may fill, in GiB, and whose it is: "this machine", or "default" where nobody has said."""
+
+    gib: float
+    source: str
+
+
+USUAL_BUDGET = Budget(80, "default")
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """A model as the planner sees it: geometry, and how it became known.
 
@@ -115,6 +137,8 @@ class Architecture:
     encoder_len  tokens that the encoder of an encoder-decoder hands over when the request does not say; None: as
                  many as the request's own length
     static       False: transformers has no cache of fixed size for this model
+    weights      as they are stored, where that is not every parameter in dtype
+    loaded       it is in memory on this machine, or would be loaded here
     """
 
     name: str
@@ -128,11 +152,18 @@ class Architecture:
     notes: tuple[str, ...] = ()
     encoder_len: int | None = None
     static: bool = True
+    weights: StoredWeights | None = None
+    loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest:
-    """How long, how many, in which dtypes, within which budget; encoder_len: tokens that an encoder hands over."""
+    """How long, how many, in which dtypes, within which budget.
+
+    weights_dtype   None: as they are published, or loaded
+    encoder_len     tokens that an encoder hands over
+    budget_source   whose memory the budget is, as Budget names it; "given": a person said so
+    """
 
     seq_len: int
     batch_size: int = 1
@@ -142,6 +173,7 @@ class MemoryRequest:
     keep_free: float = 0.1
     tensor_parallel: int = 1
     encoder_len: int | None = None
+    budget_source: str = "given"
 
     def __post_init__(self) -> None:
         checked_int("seq_len", self.seq_len, 1, MAX_LENGTH)
@@ -191,6 +223,7 @@ class MemoryPlan:
     reserved          what a cache of fixed size allocates: reserved_attention + fixed_state
     uniform           every attention layer at full length, fixed state included
     bytes_per_token   one sequence, at this length (layers beyond their window add nothing)
+    weight_bytes      of one device; weights_how: how they are stored, in words; None: not known
     crossover_tokens  smallest length per request at which the cache reaches the weights; None: never
     """
 
@@ -198,6 +231,7 @@ class MemoryPlan:
     request: MemoryRequest
     layers: tuple[LayerPlan, ...]
     weight_bytes: int | None
+    weights_how: str | None
     held_bytes: int
     reserved_bytes: int
     uniform_bytes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvdemo.caches.strategies import Strategy, slots_for
 from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.generation.device import free_bytes
+from kvdemo.generation.memory import free_bytes
 from kvdemo.models.loaded import LoadedModel
 
 __all__ = ["checked_slots", "refuse_generation_config"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-__all__ = ["CpuDevice", "CudaDevice", "Device", "MpsDevice", "device_of", "free_bytes"]
+__all__ = ["CpuDevice", "CudaDevice", "Device", "MpsDevice", "device_of"]
 
 
 class Device(Protocol):
@@ -106,14 +106,3 @@ def device_of(device_type: str) -> Device:
     """The clocks and memory of "cuda", "mps" or "cpu"."""
     makers: dict[str, type[CudaDevice] | type[MpsDevice] | type[CpuDevice]] = {"cuda": CudaDevice, "mps": MpsDevice}
     return makers.get(device_type, CpuDevice)()
-
-
-def free_bytes(device_type: str) -> int:
-    """How many bytes could be allocated on this device now?"""
-    if device_type == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info()[0])
-    import psutil
-
-    return int(psutil.virtual_memory().available)

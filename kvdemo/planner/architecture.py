@@ -10,14 +10,17 @@ import copy
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvdemo.caches.footprint import layer_tensors, layers_of
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import Architecture, LayerFootprint
+from kvdemo.facts.plans import Architecture, LayerFootprint, StoredWeights
 from kvdemo.planner.by_hand import by_hand
 from kvdemo.planner.config_text import check_fields, parse_config
 from kvdemo.planner.limit import TookTooLong, time_limit
+
+if TYPE_CHECKING:
+    from kvdemo.planner.tracing import Trace
 
 __all__ = ["by_hand", "config_object", "from_config", "from_loaded", "keeps_cache", "on_meta", "parse_config"]
 
@@ -32,15 +35,28 @@ def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
     Raises InvalidRequest("config", ...) with what is wrong and what to do.
     """
     made = config_object(config)
-    dtype = _dtype_name(config)
-    quantised, path = config.get("quantization_config"), config.get("_name_or_path")
+    path = config.get("_name_or_path")
     known = path if isinstance(path, str) and path else config["model_type"]
-    architecture = _traced(made, name=name or known, dtype=dtype)
-    if quantised:
-        method = str(quantised.get("quant_method", "quantised") if isinstance(quantised, dict) else quantised)[:40]
-        note = f"The config says that the weights are quantised ({method}); the cache is not. Weights are counted in {dtype}."
-        architecture = replace(architecture, notes=(*architecture.notes, note))
-    return architecture
+    found = _traced(made, name=name or known, dtype=_dtype_name(config), quantised=_quantisation(config))
+    return replace(found, notes=(*found.notes, *_left_out(config)))
+
+
+def _quantisation(config: dict[str, Any]) -> Any:
+    """The quantization_config, where there is one: its own, its text decoder's, or under the name it had before."""
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key in ("quantization_config", "compression_config"):
+            if part.get(key):
+                return part[key]
+    return None
+
+
+def _left_out(config: dict[str, Any]) -> tuple[str, ...]:
+    """What the published files hold and transformers leaves out, in words."""
+    more = next((config[key] for key in ("num_nextn_predict_layers", "num_mtp_layers") if key in config), None)
+    if isinstance(more, bool) or not isinstance(more, int) or more < 1:
+        return ()
+    holds = "1 more layer" if more == 1 else f"{more} more layers"
+    return (f"The published files hold {holds}, for predicting several tokens at once, which transformers leaves out.",)
 
 
 def config_object(config: dict[str, Any]) -> Any:
@@ -84,17 +100,17 @@ def keeps_cache(model: Any) -> bool:
 def from_loaded(model: Any) -> Architecture:
     """The same for a loaded transformers model: its config is traced, its own parameters are counted."""
     made = copy.deepcopy(model.config)
-    architecture = _traced(
+    found = _traced(
         made,
         name=str(getattr(model.config, "_name_or_path", "") or model.config.model_type),
         dtype=str(model.dtype).removeprefix("torch."),
         model_class=type(model),
     )
-    return replace(architecture, num_parameters=sum(parameter.numel() for parameter in model.parameters()))
+    return replace(found, num_parameters=sum(parameter.numel() for parameter in model.parameters()), loaded=True)
 
 
-def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> Architecture:
-    """Build on meta, run, read."""
+def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None, quantised: Any = None) -> Architecture:
+    """Build on meta, run, read; quantised: how the published weights are, in the words of their config."""
     from kvdemo.planner import tracing
     from kvdemo.planner.building import POSITION_FIELDS
 
@@ -102,12 +118,15 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
     try:
         with _as_invalid_request(), time_limit(TRACE_S):
             found = tracing.trace(config, PREFILL_TOKENS, model_class)
+            weights = _stored(found, quantised, dtype) if quantised else None
     except TookTooLong as error:
         raise InvalidRequest(
             "config",
             f"the model's own code was not done after {TRACE_S:.0f} s with these fields: look for an absurd one",
         ) from error
     model, notes = found.model, found.notes
+    if weights is not None:
+        notes += (f"Weights are counted {weights.how}; the cache is not quantised.",)
     decoder = tracing.text_config(model.config)
     layers = _named(found.layers, decoder)
     if not any(layer.elements_per_token or layer.fixed or layer.streams for layer in layers):
@@ -134,7 +153,16 @@ def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None) -> A
         notes=notes,
         encoder_len=_first_int(model.config, ("max_source_positions",)),
         static=tracing.has_static(model),
+        weights=weights,
     )
+
+
+def _stored(found: Trace, quantised: Any, dtype: str) -> StoredWeights:
+    """What the published weights take, those that the model on meta lacks among them."""
+    from kvdemo.planner.published import published_weights
+
+    further = found.num_parameters - sum(parameter.numel() for parameter in found.whole.parameters())
+    return published_weights(found.whole, quantised, dtype, further)
 
 
 def _named(layers: Iterable[LayerFootprint], config: Any) -> list[LayerFootprint]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import Architecture, FixedState, LayerFootprint, TokenStream
+from kvdemo.facts.plans import Architecture, FixedState, LayerFootprint, StoredWeights, TokenStream
 
 __all__ = ["architecture", "config", "entry", "names", "packed", "source"]
 
@@ -61,7 +61,9 @@ def packed(found: Architecture) -> dict[str, Any]:
         if fields not in kinds:
             kinds.append(fields)
         order.append(kinds.index(fields))
-    rest = {key: value for key, value in asdict(found).items() if key not in ("name", "layers")}
+    rest = {key: value for key, value in asdict(found).items() if key not in ("name", "layers", "loaded")}
+    if rest["weights"] is None:
+        del rest["weights"]
     return json.loads(json.dumps({**rest, "kinds": kinds, "order": order}))  # type: ignore[no-any-return]
 
 
@@ -74,6 +76,7 @@ def _unpacked(name: str, traced: dict[str, Any]) -> Architecture:
         layers.append(LayerFootprint(index=index, **fields))
     rest = {key: value for key, value in traced.items() if key not in ("kinds", "order")}
     rest["notes"] = tuple(rest["notes"])
+    rest["weights"] = StoredWeights(**rest["weights"]) if "weights" in rest else None
     return Architecture(name=name, layers=tuple(layers), **rest)
 
 

@@ -50,6 +50,7 @@ def make_plan(architecture: Architecture, request: MemoryRequest) -> MemoryPlan:
         request=request,
         layers=layers,
         weight_bytes=weights,
+        weights_how=_weights_how(architecture, request),
         held_bytes=sum(layer.held_bytes for layer in layers),
         reserved_bytes=reserved,
         uniform_bytes=batch * sum(count * sizes.uniform(layer, length) for layer, count in groups),
@@ -67,8 +68,21 @@ def weight_bytes(architecture: Architecture, request: MemoryRequest) -> int | No
     """Bytes of the weights on one device, every expert among them; None when the parameters are not known."""
     if architecture.num_parameters is None:
         return None
+    if architecture.weights is not None and request.weights_dtype is None:
+        return -(-architecture.weights.num_bytes // request.tensor_parallel)
     bits = architecture.num_parameters * weights_dtype_bits(request.weights_dtype or architecture.dtype)
     return -(-bits // (8 * request.tensor_parallel))
+
+
+def _weights_how(architecture: Architecture, request: MemoryRequest) -> str | None:
+    """How the counted weights are stored, in words that follow "weights"; None when they are not known."""
+    if architecture.num_parameters is None:
+        return None
+    if request.weights_dtype is not None or architecture.method == "by hand":
+        return f"in {request.weights_dtype or architecture.dtype}"
+    if architecture.weights is not None:
+        return architecture.weights.how
+    return f"as {'loaded' if architecture.loaded else 'published'}: {architecture.dtype}"
 
 
 def predict_layer(footprint: LayerFootprint, strategy_kind: str, seq_len: int, batch: int, bytes_each: int) -> int:
@@ -148,6 +162,7 @@ def as_document(plan: MemoryPlan) -> dict[str, Any]:
             "num_parameters": architecture.num_parameters,
             "weight_bytes": plan.weight_bytes,
         },
+        "weights": {"bytes": plan.weight_bytes, "how": plan.weights_how},
         "request": {
             "batch_size": request.batch_size,
             "seq_len": request.seq_len,
@@ -179,6 +194,7 @@ def as_document(plan: MemoryPlan) -> dict[str, Any]:
         if capacity is None
         else {
             "budget_bytes": capacity.budget_bytes,
+            "budget_source": request.budget_source,
             "usable_bytes": capacity.usable_bytes,
             "fits": capacity.fits,
             "most_at_once": capacity.most_at_once,

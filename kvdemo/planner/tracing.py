@@ -39,11 +39,13 @@ class Trace:
     """A model on meta, what each of its layers keeps, and notes on what had to be left out.
 
     num_parameters   of the whole model, parameters that are shared counted once
+    whole            the whole model, where `model` is only its text decoder
     """
 
     model: Any
     layers: tuple[LayerFootprint, ...]
     num_parameters: int
+    whole: Any
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +80,8 @@ def trace(config: Any, num_tokens: int, model_class: Any = None) -> Trace:
         if not nested:
             raise
         whole = built(model_class, config)
-        return replace(_trace(model_class_of(text), text, num_tokens), num_parameters=_parameters(whole))
+        found = _trace(model_class_of(text), text, num_tokens)
+        return replace(found, num_parameters=_parameters(whole), whole=whole)
 
 
 def skeleton(config: Any) -> Any:
@@ -96,7 +99,7 @@ def _trace(model_class: Any, config: Any, num_tokens: int) -> Trace:
         if parameter.dim() and 0 <= parameter.shape[0] - MOST_POSITIONS < 4
     ]
     rows = sum(missing * parameter[0].numel() for parameter in tables) if missing else 0
-    return Trace(model, tuple(layers(model, num_tokens)), _parameters(model) + rows)
+    return Trace(model, tuple(layers(model, num_tokens)), _parameters(model) + rows, model)
 
 
 def _parameters(model: Any) -> int:

@@ -23,7 +23,7 @@ def print_plan(plan: MemoryPlan) -> None:
         ("uniform (every layer at full length)", plan.uniform_bytes),
         ("fixed state, in all of them", plan.fixed_state_bytes),
         ("per token, one request", plan.bytes_per_token),
-        ("weights", plan.weight_bytes),
+        (f"weights {plan.weights_how}" if plan.weights_how else "weights", plan.weight_bytes),
     ):
         print(f"  {name:38} {format_bytes(num_bytes):>12}  {format_count(num_bytes):>20} bytes")
     crossing = plan.crossover_tokens
@@ -35,7 +35,8 @@ def print_plan(plan: MemoryPlan) -> None:
     if plan.capacity is not None:
         verdict = "it fits" if plan.capacity.fits else "it does not fit"
         budget, most = format_bytes(plan.capacity.budget_bytes), format_count(plan.capacity.most_at_once)
-        print(f"  budget {budget}: {verdict}; {most} such requests fit at once")
+        whose = "" if request.budget_source == "given" else f" ({request.budget_source})"
+        print(f"  budget {budget}{whose}: {verdict}; {most} such requests fit at once")
     print()
     rows = [("Layers", "Kind", "KV heads", "Key dim", "Value dim", "Window", "Held", "Reserved")]
     start = 0

@@ -91,13 +91,32 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
 
 
 def memory_endpoint(backend: Any) -> Callable[..., dict]:
-    def memory(seq_len: int, batch_size: int = 1, config: str = "") -> dict:
-        """The cache of the loaded model, or of a config.json given as text, in that model's own dtype."""
+    def memory(
+        seq_len: int,
+        batch_size: int = 1,
+        config: str = "",
+        weights_dtype: str = "",
+        budget_gib: float | None = None,
+        keep_free: float = 0.1,
+    ) -> dict:
+        """The cache of the loaded model, or of a config.json given as text, in that model's own dtype.
+
+        weights_dtype   "": as they are loaded, or published
+        budget_gib      None: this machine's memory for the loaded model, 80 for a config
+        """
         try:
             geometry = backend.architecture(None, checked_text("config", config, empty=True))
-            dtype = geometry.dtype if geometry.dtype in CACHE_DTYPES else "bfloat16"
-            plan = backend.plan_of(geometry, MemoryRequest(seq_len, batch_size, cache_dtype=dtype))
-            return backend.plan_document(plan)
+            usual = backend.usual_budget(geometry)
+            request = MemoryRequest(
+                seq_len,
+                batch_size,
+                cache_dtype=geometry.dtype if geometry.dtype in CACHE_DTYPES else "bfloat16",
+                weights_dtype=None if weights_dtype == "" else weights_dtype,
+                budget_gib=usual.gib if budget_gib is None else budget_gib,
+                budget_source=usual.source if budget_gib is None else "given",
+                keep_free=keep_free,
+            )
+            return backend.plan_document(backend.plan_of(geometry, request))
         except KvdemoError as error:
             raise _refusal(error) from error
 

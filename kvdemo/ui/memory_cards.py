@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.ui.markup import table, text
-from kvdemo.ui.memory_words import budget_words, figure_of, free_words, requests_words
+from kvdemo.ui.memory_words import budget_owner, budget_words, figure_of, free_words, requests_words
 from kvdemo.ui.terms import TERMS, term
 
 __all__ = ["arithmetic_card", "figures_card", "fits_card"]
@@ -84,7 +84,7 @@ def _sums(plan: MemoryPlan, keeping: str) -> str:
         rows.append(("One request", format_bytes(cache / batch)))
     rows.append((f"Cache of {requests_words(plan)}", format_bytes(cache)))
     if plan.weight_bytes:
-        rows.append(("Weights", format_bytes(plan.weight_bytes)))
+        rows.append((f"Weights {plan.weights_how}", format_bytes(plan.weight_bytes)))
         rows.append(("Together", format_bytes(cache + plan.weight_bytes)))
     body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
     return f'<table class="kv-table kv-sums"><tbody>{body}</tbody></table>'
@@ -97,7 +97,8 @@ def fits_card(plan: MemoryPlan) -> str:
             '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
             '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
         )
-    title = f"What fits in {budget_words(plan)} GiB with {free_words(plan)} kept free?".replace(" %", f"{NBSP}%")
+    whose = f" ({budget_owner(plan)})" if budget_owner(plan) else ""
+    title = f"What fits in {budget_words(plan)} GiB{whose} with {free_words(plan)} kept free?".replace(" %", f"{NBSP}%")
     if plan.capacity.usable_bytes <= 0:
         weights = format_bytes(plan.weight_bytes)
         words = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, Architecture, MemoryRequest
+from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, USUAL_BUDGET, Architecture, Budget, MemoryRequest
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number
 
 __all__ = ["AS_MODEL", "GROWS", "KEEPINGS", "LONGEST_LOG2", "SHORTEST_LOG2", "WEIGHTS", "MemoryForm", "slider_place"]
@@ -35,14 +35,14 @@ class MemoryForm:
     batch_size: Any = 1
     keeping: Any = "dynamic"
     cache_dtype: Any = AS_MODEL
-    budget_gib: Any = 80
+    budget_gib: Any = USUAL_BUDGET.gib
     keep_free_percent: Any = 10
     weights_dtype: Any = AS_MODEL
     tensor_parallel: Any = 1
     encoder_len: Any = None
 
-    def request(self, architecture: Architecture) -> MemoryRequest:
-        """Checked; InvalidRequest names the field as the form does."""
+    def request(self, architecture: Architecture, usual: Budget | None = None) -> MemoryRequest:
+        """Checked; InvalidRequest names the field as the form does. usual: the budget where nobody says another."""
         checked_choice("cache", self.keeping, (*KEEPINGS,))
         own = architecture.dtype if architecture.dtype in CACHE_DTYPES else "bfloat16"
         dtype = checked_choice("cache dtype", self.cache_dtype, (AS_MODEL, *CACHE_DTYPES))
@@ -53,6 +53,7 @@ class MemoryForm:
             cache_dtype=own if dtype == AS_MODEL else dtype,
             weights_dtype=None if weights == AS_MODEL else weights,
             budget_gib=_budget(self.budget_gib),
+            budget_source=usual.source if usual is not None and self.budget_gib == usual.gib else "given",
             keep_free=checked_number("keep free", self.keep_free_percent, 0, 99) / 100,
             tensor_parallel=checked_int("devices", self.tensor_parallel, 1, 1024),
             encoder_len=None

@@ -20,7 +20,7 @@ from kvdemo.ui.memory_form import (
     MemoryForm,
 )
 from kvdemo.ui.memory_models import LOADED, MOST_OTHERS, choices
-from kvdemo.ui.memory_words import limit_mark
+from kvdemo.ui.memory_words import budget_line, limit_mark
 
 __all__ = ["MemoryParts", "build"]
 
@@ -33,7 +33,10 @@ EMPTY = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """The components, named by what they ask or show; `choice`, `beside` and `form` in the order of their dataclasses."""
+    """The components, named by what they ask or show; `choice`, `beside` and `form` in the order of their dataclasses.
+
+    usual   the budget in GiB that was put into the form because nobody had said another
+    """
 
     choice: list[Any]
     config: gr.Textbox
@@ -49,6 +52,8 @@ class MemoryParts:
     slider: gr.Slider
     limit: gr.Markdown
     form: list[Any]
+    budget_from: gr.Markdown
+    usual: gr.State
     beside: list[Any]
     weigh: gr.Button
     stop: gr.Button
@@ -70,6 +75,7 @@ def build(backend: Any, mode: str) -> MemoryParts:
 
 
 def _form(backend: Any, mode: str) -> dict[str, Any]:
+    usual = backend.usual_budget()
     link_notice = fragment(elem_id="memory-link-notice")
     parts = _model(backend, mode)
     seq_len = gr.Number(FIRST.seq_len, label="Sequence length, tokens", elem_id="memory-length")
@@ -101,8 +107,9 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
         elem_id="memory-dtype",
     )
     with gr.Row(elem_classes="kv-pair"):
-        budget = gr.Number(FIRST.budget_gib, label="Budget, GiB", min_width=100, elem_id="memory-budget")
+        budget = gr.Number(usual.gib, label="Budget, GiB", min_width=100, elem_id="memory-budget")
         free = gr.Number(FIRST.keep_free_percent, label="Keep free, %", min_width=100, elem_id="memory-free")
+    budget_from = fragment(budget_line(usual), elem_id="memory-budget-from")
     others = gr.Dropdown(
         backend.catalogue(),
         value=[],
@@ -113,7 +120,12 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
     )
     with gr.Accordion("More settings", open=False, elem_id="memory-settings", elem_classes="kv-more"):
         weights = gr.Dropdown(
-            list(WEIGHTS), value=AS_MODEL, label="Weights dtype", filterable=False, elem_id="memory-weights"
+            list(WEIGHTS),
+            value=AS_MODEL,
+            label="Weights dtype",
+            info="As the model: as they are published, or loaded here.",
+            filterable=False,
+            elem_id="memory-weights",
         )
         devices = gr.Number(
             1,
@@ -136,6 +148,8 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
         "slider": slider,
         "limit": limit,
         "form": [seq_len, batch, keeping, dtype, budget, free, weights, devices, encoder],
+        "budget_from": budget_from,
+        "usual": gr.State(usual.gib),
         "others": others,
         "weigh": weigh,
         "stop": stop,

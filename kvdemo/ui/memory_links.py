@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH
+from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, USUAL_BUDGET
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number, checked_text
 from kvdemo.ui.markup import text
 from kvdemo.ui.memory_form import AS_MODEL, GROWS, KEEPINGS, WEIGHTS, MemoryForm
@@ -69,10 +69,18 @@ def link_line(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
     )
 
 
-def asked_by(query: Mapping[str, Any], known: Sequence[str], *, hub: bool) -> Asked:
-    """The form that an address asks for. known: names of models; hub: may a hub id be entered here?"""
+def asked_by(
+    query: Mapping[str, Any], known: Sequence[str], *, hub: bool, machine_gib: float = USUAL_BUDGET.gib
+) -> Asked:
+    """The form that an address asks for.
+
+    known         names of models
+    hub           may a hub id be entered here?
+    machine_gib   the budget of the loaded model where the address names none
+    """
     reader = _Reader(query)
-    usual = MemoryForm()
+    choice = _choice(reader, known, hub)
+    usual = MemoryForm(budget_gib=machine_gib if choice.model == LOADED else USUAL_BUDGET.gib)
     form = MemoryForm(
         seq_len=reader.read("seq_len", _whole("seq_len", MAX_LENGTH), usual.seq_len),
         batch_size=reader.read("batch", _whole("batch", MAX_BATCH), usual.batch_size),
@@ -88,7 +96,6 @@ def asked_by(query: Mapping[str, Any], known: Sequence[str], *, hub: bool) -> As
         by=reader.read("by", _one_of("by", (*GROWS,)), "length"),
         models=tuple(name for name in reader.several("with") if name in known)[:MOST_OTHERS],
     )
-    choice = _choice(reader, known, hub)
     return Asked(choice, form, beside, tuple(reader.problems))
 
 

@@ -71,7 +71,7 @@ def plan_view(
     if geometry is None:
         return MemoryView()
     try:
-        request = form.request(geometry)
+        request = form.request(geometry, backend.usual_budget(geometry))
         uniform = form.keeping == "uniform"
         plan = backend.plan_of(geometry, request, one_page_size=uniform)
         as_built = backend.plan_of(geometry, request) if uniform else plan

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.errors import KvdemoError
-from kvdemo.facts.plans import Architecture
+from kvdemo.facts.plans import USUAL_BUDGET, Architecture, Budget
 from kvdemo.settings import Settings
 from kvdemo.ui.markup import text
 from kvdemo.ui.memory_form import MemoryForm, slider_place
@@ -18,7 +18,7 @@ from kvdemo.ui.memory_links import asked_by, link_line
 from kvdemo.ui.memory_measured import measure
 from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED, ModelChoice, can_be_typed, uploaded
 from kvdemo.ui.memory_plans import Beside, hint, plan_view, problem
-from kvdemo.ui.memory_words import limit_mark, model_line
+from kvdemo.ui.memory_words import budget_line, limit_mark, model_line
 from kvdemo.ui.wiring import LIGHT, MODEL, SLOW, owner_of, stopping, unhurried
 
 __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
@@ -26,6 +26,7 @@ __all__ = ["PLACE", "MemoryTab", "build_memory_tab"]
 PLACE = "memory"
 CHOICE, BESIDE = 6, 2
 """How many values the model's choice and what stands beside the plan take of the form's."""
+BUDGET = MemoryForm.names().index("budget_gib")
 
 Chosen = tuple[tuple[Any, ...], Architecture]
 """A choice's key, and the geometry that was found for it."""
@@ -33,13 +34,19 @@ Chosen = tuple[tuple[Any, ...], Architecture]
 
 @dataclass(frozen=True, slots=True)
 class MemoryTab:
-    """What the page needs of the tab: what to do when it is opened or when the model has come, and what a link sets."""
+    """What the page needs of the tab: what to do when it is opened or when the model has come, and what a link sets.
+
+    budget   the budget where nobody has said one: another for another model, and when the accelerator is known
+    """
 
     show: Callable[..., list[Any]]
     inputs: list[Any]
     outputs: list[Any]
     opened: Callable[[Mapping[str, Any]], list[Any]]
     linked: list[Any]
+    budget: Callable[..., list[Any]]
+    budget_inputs: list[Any]
+    budget_outputs: list[Any]
 
 
 def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
@@ -60,8 +67,11 @@ def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
     weighing.success(plan, inputs, outputs, **LIGHT)
     weighing.failure(lambda: _buttons(running=False), None, [parts.weigh, parts.stop], **LIGHT)
     parts.stop.click(stopping(backend, PLACE), **LIGHT)
-    linked = [parts.link_notice, parts.slider, *parts.choice, *parts.beside, *parts.form]
-    return MemoryTab(plan, inputs, outputs, _opened(backend, settings), linked)
+    budget, budgets = _budget(backend), [parts.form[BUDGET], parts.usual, parts.budget_from]
+    asking = [parts.choice[0], *budgets[:2]]
+    parts.choice[0].change(budget, asking, budgets, **LIGHT)
+    linked = [parts.link_notice, parts.slider, *parts.choice, *parts.beside, *parts.form, *budgets[1:]]
+    return MemoryTab(plan, inputs, outputs, _opened(backend, settings), linked, budget, asking, budgets)
 
 
 def _wire_models(backend: Any, settings: Settings, parts: MemoryParts, inputs: list[Any], outputs: list[Any]) -> None:
@@ -92,6 +102,21 @@ def _plan(backend: Any) -> Callable[..., list[Any]]:
             return _skipped(notice=problem(error, shown))
 
     return plan
+
+
+def _budget(backend: Any) -> Callable[..., list[Any]]:
+    def budget(model: Any, budget_gib: Any, usual_gib: Any) -> list[Any]:
+        """The usual budget for this choice of a model, in the place of the one before; one that somebody typed stays."""
+        usual = _usual(backend, model)
+        if usual.gib == usual_gib:
+            return [gr.skip() for _ in range(3)]
+        return [usual.gib if budget_gib == usual_gib else gr.skip(), usual.gib, budget_line(usual)]
+
+    return budget
+
+
+def _usual(backend: Any, model: Any) -> Budget:
+    return backend.usual_budget() if model == LOADED else USUAL_BUDGET
 
 
 def _read(backend: Any) -> Callable[..., Iterator[list[Any]]]:
@@ -229,7 +254,8 @@ def _opened(backend: Any, settings: Settings) -> Callable[[Mapping[str, Any]], l
 
     def opened(query: Mapping[str, Any]) -> list[Any]:
         """The form that the address asks for, and what in it could not be read."""
-        asked = asked_by(query, known, hub=settings.mode == "local")
+        machine = backend.usual_budget()
+        asked = asked_by(query, known, hub=settings.mode == "local", machine_gib=machine.gib)
         words = " ".join(f"{problem}." for problem in asked.problems)
         notice = (
             f'<div class="kv-notice" role="alert">The link could not be read as a whole. {text(words)}</div>'
@@ -243,6 +269,7 @@ def _opened(backend: Any, settings: Settings) -> Callable[[Mapping[str, Any]], l
             *(choice.model, choice.hub_id, choice.layers, choice.kv_heads, choice.head_dim, choice.parameters),
             *(asked.beside.by, list(asked.beside.models)),
             *(getattr(form, name) for name in MemoryForm.names()),
+            *((usual := _usual(backend, choice.model)).gib, budget_line(usual)),
         ]
 
     return opened

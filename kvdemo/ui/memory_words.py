@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from kvdemo.facts.plans import Architecture, MemoryPlan
+from kvdemo.facts.plans import USUAL_BUDGET, Architecture, Budget, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count, format_parameters, format_ratio
 from kvdemo.ui.markup import bold_parts, text
 from kvdemo.ui.memory_form import LONGEST_LOG2, SHORTEST_LOG2
@@ -13,6 +13,8 @@ from kvdemo.ui.terms import term
 
 __all__ = [
     "asked_words",
+    "budget_line",
+    "budget_owner",
     "budget_words",
     "figure_of",
     "free_words",
@@ -50,7 +52,8 @@ def _headline(plan: MemoryPlan, keeping: str) -> str:
         return takes
     budget, weights = plan.capacity.budget_bytes, plan.weight_bytes or 0
     total = plan.reserved_bytes + weights
-    has = f"you have {budget_words(plan)}"
+    whose = budget_owner(plan)
+    has = f"{whose or 'you'} {'has' if whose else 'have'} {budget_words(plan)}"
     if weights > budget:
         alone = _apart(weights, budget)
         return f"{start}: **the weights alone need {alone}; {has}: it does not fit**."
@@ -58,7 +61,7 @@ def _headline(plan: MemoryPlan, keeping: str) -> str:
         need = "needs" if plan.request.batch_size == 1 else "need"
         return f"{start} {need} **{_apart(total, budget)}; {has}: it does not fit**. {_room(plan, after=True)}"
     used = short_bytes(total) if total < GIB else _apart(total, budget).removesuffix(" GiB")
-    of = f"{used} of {budget_words(plan)} GiB"
+    of = f"{used} of {budget_words(plan)} GiB" + (f" ({whose})" if whose else "")
     if not weights:
         return f"{takes} That is **{of} without the weights**, which are not known: whether it fits cannot be said."
     fits = "it fits" if plan.capacity.fits else "it fits only if nothing is kept free"
@@ -76,7 +79,7 @@ def headline_card(plan: MemoryPlan, keeping: str = "dynamic") -> str:
         if plan.weight_bytes
         else ""
     )
-    weights = f", weights in {request.weights_dtype or plan.architecture.dtype}" if plan.weight_bytes else ""
+    weights = f"; weights {plan.weights_how}, {format_bytes(plan.weight_bytes)}" if plan.weight_bytes else ""
     counted = "weights and cache" if plan.weight_bytes else "the cache"
     stored = f"Predicted, not measured: cache in {request.cache_dtype}{weights}."
     scope = f"{stored} Counted: {counted}. Not counted: activations, runtime."
@@ -175,7 +178,19 @@ def free_words(plan: MemoryPlan) -> str:
     return f"{100 * plan.request.keep_free:g} %"
 
 
+def budget_owner(plan: MemoryPlan) -> str:
+    """Whose memory the budget is: "this machine"; "" where it is nobody's, or somebody's who said so himself."""
+    source = plan.request.budget_source
+    return "" if source in ("given", USUAL_BUDGET.source) else source
+
+
 def budget_words(plan: MemoryPlan) -> str:
     """The budget in GiB, without its unit: "80", "1,500", "0.5"."""
     budget = plan.request.budget_gib or 0
     return f"{budget:,.0f}" if budget == int(budget) else f"{budget:,.6g}"
+
+
+def budget_line(usual: Budget) -> str:
+    """Under the field: whose memory the budget is as long as nobody writes another one there."""
+    whose = "default" if usual == USUAL_BUDGET else usual.source
+    return f'<p class="kv-small">{text(whose)}: {usual.gib:,.6g}\N{NO-BREAK SPACE}GiB</p>'

@@ -54,6 +54,7 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
         arrived.then(compare.arrived, compare.seen_inputs, compare.views, **LIGHT)
         memory_place.select(_seen(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         arrived.then(_seen_on_arrival(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
+        told.then(_budget_known(backend, memory), memory.budget_inputs, memory.budget_outputs, **LIGHT)
         told.then(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
         add_api(backend)
         demo.unload(_closed(backend))
@@ -96,6 +97,16 @@ def _seen_on_arrival(memory: MemoryTab) -> Callable[..., list[Any]]:
         return [True, *memory.show(*form)]
 
     return seen
+
+
+def _budget_known(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
+    def budget_known(request: gr.Request, *asking: Any) -> list[Any]:
+        """The model has come, and with it the accelerator whose memory is the budget; a link has the last word."""
+        if isinstance(backend.status(), Loading) or {"model", "hub", "layers", "budget"} & set(request.query_params):
+            return [gr.skip() for _ in memory.budget_outputs]
+        return memory.budget(*asking)
+
+    return budget_known
 
 
 def _came(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:

@@ -34,7 +34,14 @@ SIGNATURES: dict[str, dict[str, tuple[type, Any]]] = {
         "strategies": (list, ["none", "dynamic"]),
         "rounds": (int, 1),
     },
-    "/memory": {"seq_len": (int, REQUIRED), "batch_size": (int, 1), "config": (str, "")},
+    "/memory": {
+        "seq_len": (int, REQUIRED),
+        "batch_size": (int, 1),
+        "config": (str, ""),
+        "weights_dtype": (str, ""),
+        "budget_gib": (float | None, None),
+        "keep_free": (float, 0.1),
+    },
 }
 JSON_TYPES = {str: "string", int: "integer", float: "number", list: "array"}
 RUN_FIELDS = re.findall(
@@ -72,7 +79,7 @@ def test_an_endpoint_takes_these_parameters_with_these_defaults(http: httpx.Clie
     assert [one["parameter_name"] for one in told] == list(SIGNATURES[endpoint])
     for one in told:
         kind, default = SIGNATURES[endpoint][one["parameter_name"]]
-        assert one["type"]["type"] == JSON_TYPES[kind], one
+        assert one["type"].get("type") == JSON_TYPES.get(kind), one
         assert one["parameter_has_default"] is (default is not REQUIRED), one
         if default is not REQUIRED:
             assert one["parameter_default"] == default
@@ -157,8 +164,13 @@ def test_memory_answers_for_the_loaded_model_and_for_a_config(page: Served, clie
     assert loaded["cache"]["bytes_per_token"] == 1024
     assert loaded["cache"]["held_bytes"] == 3 * 1000 * 1024
     assert len(loaded["layers"]) == 4
+    assert loaded["weights"] == {"bytes": loaded["model"]["weight_bytes"], "how": "as loaded: float32"}
+    assert loaded["capacity"]["budget_source"] in ("this machine", "this container", "this machine's accelerator")
     pasted = client.predict(seq_len=10, config=CONFIG, api_name="/memory")
     assert pasted["cache"]["held_bytes"] == 2 * 3 * 4 * 32 * 2 * 10
+    assert (pasted["capacity"]["budget_source"], pasted["capacity"]["budget_bytes"]) == ("default", 80 * 2**30)
+    given = client.predict(seq_len=10, config=CONFIG, budget_gib=1, weights_dtype="int4", api_name="/memory")
+    assert (given["capacity"]["budget_source"], given["weights"]["how"]) == ("given", "in int4")
 
 
 def test_a_model_that_is_not_there_yet_is_said_in_words_and_memory_of_a_config_works_without_it() -> None:

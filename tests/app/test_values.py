@@ -34,6 +34,9 @@ BAD: dict[tuple[str, str], list[Any]] = {
     ("memory", "seq_len"): [*NO_WHOLE, 0, 10**12],
     ("memory", "batch_size"): [*NO_WHOLE, 0, 10**12],
     ("memory", "config"): ["{", "[]", "7", "null", '{"model_type": "nope"}', '{"a": ' * 5000, 7, [], f"{{{HALF}"],
+    ("memory", "weights_dtype"): [7, True, [], {}, "float7", HALF, "x" * 10_000],
+    ("memory", "budget_gib"): ["80", True, [], 0, -1, 1e12],
+    ("memory", "keep_free"): [*NO_NUMBER, -0.1, 1],
 }
 # What the reader of a refusal is to look for, where it is not the field's own name.
 NAMED = {

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from kvdemo.cli import main
@@ -116,6 +117,27 @@ def test_memory_takes_a_config_file_and_loads_no_weights(capsys: pytest.CaptureF
     told = document(capsys, "memory", "--config", str(config), "--seq-len", "10", "--cache-dtype", "bfloat16")
     assert told["cache"]["held_bytes"] == 10 * 4 * 2 * 2 * 16 * 2
     assert told["method"] == "traced"
+
+
+def test_memory_plans_a_model_to_load_here_in_this_machines_memory_and_others_in_80_gib(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    here = document(capsys, "memory", "--model", str(folder))
+    there = psutil.virtual_memory().total
+    assert here["capacity"]["budget_source"] in ("this machine", "this container")
+    assert 0 < here["capacity"]["budget_bytes"] <= there
+    assert here["weights"] == {"bytes": here["model"]["weight_bytes"], "how": "as loaded: float32"}
+    for asked, how in ((("--config", str(folder / "config.json")), "float32"), (("--model", "gpt-oss-120b"), "mxfp4")):
+        other = document(capsys, "memory", *asked)
+        assert (other["capacity"]["budget_source"], other["capacity"]["budget_bytes"]) == ("default", 80 * 2**30)
+        assert other["weights"]["how"] == f"as published: {how}"
+        assert other["capacity"]["fits"]
+    given = document(capsys, "memory", "--model", "gpt-oss-120b", "--budget-gib", "40", "--weights-dtype", "bfloat16")
+    assert (given["capacity"]["budget_source"], given["capacity"]["fits"]) == ("given", False)
+    assert given["weights"] == {"bytes": 2 * 116_829_156_672, "how": "in bfloat16"}
+    _, out, _ = run(capsys, "memory", "--model", "gpt-oss-120b")
+    assert "weights as published: mxfp4" in out
+    assert "budget 80.00 GiB (default): it fits" in out
 
 
 def test_chat_streams_the_answer_to_stdout_and_the_figures_to_stderr(

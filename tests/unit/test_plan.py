@@ -197,7 +197,17 @@ def test_lengths_for_a_chart_rise_from_small_to_the_longest() -> None:
 def test_the_document_is_plain_json_with_the_agreed_keys() -> None:
     document = plan.as_document(plan.make_plan(LLAMA_8B, MemoryRequest(32_768, 8, budget_gib=80)))
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert list(document) == ["model", "request", "cache", "layers", "crossover_tokens", "capacity", "notes", "method"]
+    assert list(document) == [
+        "model",
+        "weights",
+        "request",
+        "cache",
+        "layers",
+        "crossover_tokens",
+        "capacity",
+        "notes",
+        "method",
+    ]
     assert document["layers"][0] == {
         "index": 0,
         "kind": "full",

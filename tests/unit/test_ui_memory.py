@@ -75,6 +75,30 @@ def test_the_headline_never_says_fits_where_it_does_not_and_its_numbers_agree(bu
         assert float(words.split("need **")[-1].split("need ")[-1].split(" GiB; you have")[0]) > budget
 
 
+def test_the_budget_of_the_loaded_model_is_this_machines_and_named_so() -> None:
+    view = plan_view(FakeBackend(), ARCHITECTURE, MemoryForm(4096, budget_gib=23.4), Beside())
+    assert f"of 23.4{NBSP}GiB (this machine): it fits" in view.headline
+    assert "What fits in 23.4 GiB (this machine)" in view.fits
+    assert "weights as loaded: float32, 513 MiB" in view.headline
+    big = plan_view(FakeBackend(), ARCHITECTURE, MemoryForm(8192, 1000, budget_gib=23.4), Beside())
+    assert "this machine has 23.4: it does not fit" in big.headline
+
+
+def test_a_budget_that_somebody_gave_and_the_usual_one_are_nobodys() -> None:
+    for geometry, gib in ((ARCHITECTURE, 40), (catalog.architecture(LLAMA), 80), (catalog.architecture(LLAMA), 23.4)):
+        view = plan_view(FakeBackend(), geometry, MemoryForm(4096, budget_gib=gib), Beside())
+        assert "this machine" not in view.headline + view.fits
+
+
+def test_weights_are_said_as_they_are_published_or_chosen() -> None:
+    words = headline_card(make_plan(catalog.architecture("gpt-oss-120b"), MemoryRequest(4096, budget_gib=80)))
+    assert "weights as published: mxfp4, 60.77 GiB" in words
+    assert ": it fits" in words
+    chosen = headline_card(make_plan(catalog.architecture("gpt-oss-120b"), MemoryRequest(4096, weights_dtype="int4")))
+    assert "weights in int4, 54.40 GiB" in chosen
+    assert "it fits" not in said("gpt-oss-120b", seq_len=4096, weights_dtype="bfloat16", budget_gib=80)
+
+
 def test_a_reserved_cache_and_one_page_size_say_so() -> None:
     assert "a static cache reserves **10 GiB" in said("Gemma-3-27B", "static", seq_len=131_072)
     view = plan_view(

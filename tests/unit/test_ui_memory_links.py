@@ -64,6 +64,11 @@ def test_an_address_without_numbers_is_the_usual_form() -> None:
     assert asked("") == asked("?tab=memory&__theme=dark") == USUAL
 
 
+def test_an_address_without_a_budget_means_this_machines_for_the_loaded_model_and_the_usual_one_for_others() -> None:
+    for query, gib in (("", 23.4), ("budget=40", 40), ("model=Llama-3.1-8B", 80), ("budget=none", None)):
+        assert asked_by(Query(query), KNOWN, hub=True, machine_gib=23.4).form.budget_gib == gib
+
+
 @pytest.mark.parametrize(
     ("query", "named"),
     [

@@ -13,7 +13,17 @@ from kvdemo.facts.model import Loading
 from kvdemo.settings import Settings
 from kvdemo.ui.memory_form import MemoryForm
 from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED
-from kvdemo.ui.memory_tab import _measure, _opened, _plan, _read, _upload, fields_of_model, from_slider, to_slider
+from kvdemo.ui.memory_tab import (
+    _budget,
+    _measure,
+    _opened,
+    _plan,
+    _read,
+    _upload,
+    fields_of_model,
+    from_slider,
+    to_slider,
+)
 from tests.fake_backend import ARCHITECTURE, FakeBackend
 
 SKIP = gr.skip()
@@ -177,3 +187,21 @@ def _spec() -> Any:
     from kvdemo.facts.requests import MeasureSpec
 
     return MeasureSpec((32, 256))
+
+
+@pytest.mark.parametrize(
+    ("model", "written", "usual", "shown"),
+    [
+        ("Llama-3.1-8B", 23.4, 23.4, (80, 80, "default: 80")),
+        ("Llama-3.1-8B", 40, 23.4, (SKIP, 80, "default: 80")),
+        (LOADED, 80, 80, (23.4, 23.4, "this machine: 23.4")),
+        (LOADED, None, 80, (SKIP, 23.4, "this machine: 23.4")),
+        (LOADED, 40, 23.4, (SKIP, SKIP, None)),
+    ],
+)
+def test_another_model_brings_its_usual_budget_unless_somebody_has_typed_one(
+    model: str, written: float | None, usual: float, shown: tuple[Any, Any, str | None]
+) -> None:
+    told = _budget(FakeBackend())(model, written, usual)
+    assert told[:2] == list(shown[:2])
+    assert told[2] == SKIP if shown[2] is None else shown[2] in told[2]
