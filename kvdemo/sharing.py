@@ -12,7 +12,7 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.questions import PrefixSpec, PreparedPrefix
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.generation.prompt import encode_prompt
+from kvdemo.generation.prompt import bare_ids, encode_prompt
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.states import unkept_because
 
@@ -73,22 +73,25 @@ class SharedPrefix:
             pass
 
 
-def text_of_length(loaded: LoadedModel, text: str, num_tokens: int) -> str:
-    """A prompt of so many tokens, cut from `text`, which is repeated where it is too short.
+def text_of_length(loaded: LoadedModel, text: str, num_tokens: int) -> tuple[str, int]:
+    """A prompt of so many tokens, cut from `text`, which is repeated where it is too short; and how many it really has.
 
     Text cut between two tokens may be tokenised otherwise, so a few cuts are tried; the nearest below where none fits.
+    InvalidRequest where there is none.
     """
-    ids: list[int] = []
-    while len(ids) < num_tokens + 8:
-        ids += encode_prompt(loaded, text if not ids else f" {text}").token_ids
-    best = ""
-    for cut in range(num_tokens + 4, max(0, num_tokens - 8), -1):
-        candidate = str(loaded.tokenizer.decode(ids[:cut], skip_special_tokens=True))
+    first, again = bare_ids(loaded, text), bare_ids(loaded, f" {text}")
+    around = len(encode_prompt(loaded, text).token_ids) - len(first)  # such as a begin token, which comes once
+    ids = first + again * (1 + (num_tokens + 8) // len(again)) if again else first
+    nearest = ("", 0)
+    for cut in range(num_tokens - around + 4, max(0, num_tokens - around - 8), -1):
+        candidate = str(loaded.tokenizer.decode(ids[:cut], skip_special_tokens=True)).rstrip(
+            "\ufffd"
+        )  # half a character
         length = len(encode_prompt(loaded, candidate).token_ids) if candidate.strip() else 0
         if length == num_tokens:
-            return candidate
-        if 0 < length < num_tokens and not best:
-            best = candidate
-    if not best:
+            return candidate, length
+        if nearest[1] < length < num_tokens:
+            nearest = (candidate, length)
+    if not nearest[1]:
         raise InvalidRequest("prompt", f"no prompt of {num_tokens:,} tokens can be cut from this text")
-    return best
+    return nearest

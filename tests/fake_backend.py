@@ -234,7 +234,10 @@ class FakeBackend:
     def growth(self, spec: GrowthSpec, *, owner: str) -> Iterator[object]:
         self.describe()
         yield from growth(
-            spec, self._run(owner), prompt_of=lambda length: " ".join(["word"] * length), **self._common(owner)
+            spec,
+            self._run(owner),
+            prompt_of=lambda length: (" ".join(["word"] * length), length),
+            **self._common(owner),
         )
 
     def prompt_set(self, spec: PromptSetSpec, *, owner: str) -> Iterator[object]:

@@ -20,8 +20,8 @@ from kvdemo.facts.results import ComparisonResult, Environment
 
 __all__ = ["chosen_points", "growth"]
 
-PromptOf = Callable[[int], str]
-"""number of tokens -> a prompt of that many tokens"""
+PromptOf = Callable[[int], tuple[str, int]]
+"""number of tokens -> a prompt of that many, or a few less where none can be cut; and how many tokens it has"""
 
 GRID = (0.0625, 0.125, 0.25, 0.5)  # shares of the longest request for a chosen grid
 
@@ -49,10 +49,13 @@ def growth(
         raise InvalidRequest("longest_tokens", f"{spec.longest_tokens:,} is beyond the model's {model.context_limit:,}")
     sizes = chosen_points(spec)
 
+    prompts: dict[int, tuple[str, int]] = {}
+
     def begin(size: tuple[int, int], left_s: float | None) -> Iterator[Step | ComparisonResult]:
-        prompt_tokens, new_tokens = size
+        asked_tokens, new_tokens = size
+        prompt, prompt_tokens = prompts[asked_tokens]
         return compare(
-            CompareSpec(prompt_of(prompt_tokens), spec.strategies, new_tokens, rounds=spec.rounds),
+            CompareSpec(prompt, spec.strategies, new_tokens, rounds=spec.rounds),
             run,
             model=model,
             environment=environment,
@@ -65,25 +68,26 @@ def growth(
         )
 
     def steps() -> Generator[Step | GrowthPoint | GrowthResult, None, None]:
-        points: list[GrowthPoint] = []
+        done: dict[tuple[int, int], GrowthPoint] = {}
+        # All of them before the first run: a text from which one cannot be cut is refused before anything is measured.
+        prompts.update({tokens: prompt_of(tokens) for tokens in sorted({size[0] for size in sizes})})
 
         def keep(size: tuple[int, int], result: ComparisonResult) -> GrowthPoint:
-            points.append(GrowthPoint(*size, result))
-            return points[-1]
+            done[size] = GrowthPoint(prompts[size[0]][1], size[1], result)
+            return done[size]
 
         early = yield from series(
             sizes,
             begin,
             keep,
-            lambda size: f"{size[0]:,} prompt and {size[1]:,} new tokens",
+            lambda size: f"{prompts[size[0]][1]:,} prompt and {size[1]:,} new tokens",
             clock=clock,
             stop=stop,
             budget_s=spec.time_budget_s,
             limit_s=limit_s,
         )
-        done = {(point.prompt_tokens, point.new_tokens) for point in points}
         left_out = tuple(size for size in sizes if size not in done)
-        yield GrowthResult(spec, model, environment, tuple(points), left_out, early or "points", rows)
+        yield GrowthResult(spec, model, environment, tuple(done.values()), left_out, early or "points", rows)
 
     return steps()
 

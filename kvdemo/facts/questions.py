@@ -92,7 +92,7 @@ class GrowthSpec:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPoint:
-    """The comparison of one request size (as asked; each run's own counts are in its record)."""
+    """The comparison of one request size. prompt_tokens is what the prompt really has: at most what was asked for."""
 
     prompt_tokens: int
     new_tokens: int

@@ -12,7 +12,7 @@ from kvdemo.facts.requests import Message, Prompt
 if TYPE_CHECKING:
     from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["EncodedPrompt", "encode_prompt"]
+__all__ = ["EncodedPrompt", "bare_ids", "encode_prompt"]
 
 NO_TEMPLATE = "This model has no chat template: it sees the conversation as plain text."
 IN_PARTS = "This model's template takes no plain text: each message was given to it as a list of parts."
@@ -51,6 +51,12 @@ def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
     if not ids:
         raise InvalidRequest("prompt", "gives no tokens")
     return EncodedPrompt(tuple(ids), tuple(notices))
+
+
+def bare_ids(loaded: LoadedModel, text: str) -> list[int]:
+    """The ids of a piece of text, without the tokens that the tokenizer puts before and after a prompt."""
+    with loaded.encoding:
+        return _ids_of(loaded.tokenizer(text, add_special_tokens=False))
 
 
 def _render(loaded: LoadedModel, messages: tuple[Message, ...], notices: list[str]) -> list[int]:

@@ -27,10 +27,12 @@ from kvdemo.facts.questions import (
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
+from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.states import STARTS_OVER, STATES_ALONE
 from kvdemo.settings import Limits, Settings
+from kvdemo.sharing import text_of_length
 from tests.state_models import jamba, mamba2, measured
-from tests.tiny import PROMPT, tiny_model, tiny_tokenizer
+from tests.tiny import PROMPT, tiny_loaded, tiny_model, tiny_tokenizer
 from tests.tiny_backend import ready_backend, tiny_backend
 
 ASK = (Message("user", "hi"),)
@@ -314,6 +316,39 @@ def test_growth_measures_every_point_at_the_lengths_that_were_asked(backend: Bac
     result = last(backend.growth(spec))
     assert isinstance(result, GrowthResult)
     assert [point.result.runs[-1].prompt_tokens for point in result.points] == [8, 16]
+
+
+def beginning() -> Any:
+    """A tokenizer that puts a begin token before every prompt, as those of most base models do."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<pad> $A", special_tokens=[("<pad>", tokenizer.pad_token_id)]
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("text", ["The quick brown fox jumps.", "a", "🌍 Erde", "x" * 300])
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer, beginning])
+def test_a_prompt_of_a_length_has_that_length_whatever_the_tokenizer_adds(tokenizer: Any, text: str) -> None:
+    loaded = tiny_loaded(tokenizer=tokenizer())
+    for wanted in (8, 16, 128, 512):
+        prompt, length = text_of_length(loaded, text, wanted)
+        assert length == len(encode_prompt(loaded, prompt).token_ids)
+        assert wanted - 4 < length <= wanted
+        assert length == wanted or "🌍" in text  # no cut inside a character of several tokens
+    loaded.thread.close()
+
+
+def test_a_point_of_growth_ran_with_the_length_on_its_label() -> None:
+    backend = ready_backend(tokenizer=beginning)
+    spec = GrowthSpec("🌍 and more of the same", prompt_tokens=(64, 200), new_tokens=(4,))
+    result = last(backend.growth(spec))
+    assert [point.prompt_tokens for point in result.points] == [
+        point.result.runs[-1].prompt_tokens for point in result.points
+    ]
+    backend.close()
 
 
 def test_a_prompt_set_gives_a_ratio_for_every_prompt(backend: Backend) -> None:

@@ -35,7 +35,8 @@ def play(spec: GrowthSpec, **options: Any) -> tuple[list[Any], GrowthResult, Scr
     clock = Clock()
     run = ScriptedRun(script, clock)
     defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
-    *steps, result = growth(spec, run, prompt_of=lambda length: "x" * length, **{**defaults, **options})
+    defaults["prompt_of"] = lambda length: ("x" * length, length)
+    *steps, result = growth(spec, run, **{**defaults, **options})
     assert isinstance(result, GrowthResult)
     return steps, result, run
 
@@ -93,6 +94,31 @@ def test_when_the_time_is_up_it_says_what_was_left_out() -> None:
     assert "The time budget ended after 2 points; 1 were left out." in plain(growth_headline(result))
 
 
+def test_a_point_is_labelled_with_the_length_that_its_prompt_really_has() -> None:
+    spec = GrowthSpec("text", prompt_tokens=(10, 100), new_tokens=(5,), time_budget_s=None)
+    steps, result, run = play(spec, prompt_of=lambda length: ("x" * (length - 1), length - 1))
+    assert [(point.prompt_tokens, point.new_tokens) for point in result.points] == [(9, 5), (99, 5)]
+    assert {step.phase.split(":")[0] for step in steps if isinstance(step, Progress)} == {
+        "9 prompt and 5 new tokens",
+        "99 prompt and 5 new tokens",
+    }
+    assert {len(request.prompt) for request in run.requests} == {9, 99}
+    assert result.left_out == ()
+
+
+def test_a_text_from_which_a_point_cannot_be_cut_is_refused_before_anything_is_measured() -> None:
+    def cut(length: int) -> tuple[str, int]:
+        if length > 10:
+            raise InvalidRequest("prompt", "no prompt of that length can be cut from this text")
+        return "x" * length, length
+
+    run = ScriptedRun(script, Clock())
+    spec = GrowthSpec("text", prompt_tokens=(10, 100), new_tokens=(5,), time_budget_s=None)
+    with pytest.raises(InvalidRequest, match="can be cut"):
+        list(growth(spec, run, prompt_of=cut, model=MODEL, environment=ENVIRONMENT, strategies=ROWS, clock=run.clock))
+    assert run.requests == []
+
+
 def test_stop_keeps_the_points_that_were_measured() -> None:
     runs_before_stop = 5
     run = ScriptedRun(script, Clock())
@@ -104,7 +130,7 @@ def test_stop_keeps_the_points_that_were_measured() -> None:
     *_, result = growth(
         spec,
         run,
-        prompt_of=lambda length: "x" * length,
+        prompt_of=lambda length: ("x" * length, length),
         model=MODEL,
         environment=ENVIRONMENT,
         strategies=ROWS,
