@@ -38,7 +38,7 @@ class TimedStore(KeptCaches):
     """The store, with the time that matching and cropping took."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: 2**40, idle_s=86_400)
+        super().__init__(lambda _: 2**40, idle_s=86_400)
         self.taken_s: list[float] = []
 
     def take(self, *arguments: Any, **options: Any) -> Any:

@@ -59,8 +59,11 @@ def share_system_prompt(loaded: LoadedModel, kept: KeptCaches, system_prompt: st
 class Engine:
     """Load with `start`, ask for the model with `ready`, run requests with `run`, end with `close`."""
 
-    def __init__(self, settings: Settings, load_model: LoadModel) -> None:
+    def __init__(
+        self, settings: Settings, load_model: LoadModel, *, free_bytes: Callable[[str], int] = free_bytes
+    ) -> None:
         self.settings = settings
+        self._free_bytes = free_bytes
         self.kept = KeptCaches(self._kept_budget_bytes, settings.limits.idle_s)
         self.turnstile = Turnstile(settings.limits.waiting)
         self.status: ModelStatus = Loading("the model", "starting")
@@ -194,10 +197,10 @@ class Engine:
         finally:
             self._settled.set()
 
-    def _kept_budget_bytes(self) -> int:
+    def _kept_budget_bytes(self, kept_bytes: int) -> int:
         """A share of what would be free if nothing were kept."""
         device = self.loaded.model.device.type if self.loaded is not None else "cpu"
-        return int(free_bytes(device) * self.settings.limits.kept_cache_share)
+        return int((self._free_bytes(device) + kept_bytes) * self.settings.limits.kept_cache_share)
 
     def _sweep(self) -> None:
         while not self._closed.wait(SWEEP_S):

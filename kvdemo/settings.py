@@ -31,7 +31,7 @@ class Limits:
     new_tokens         longest answer
     run_s              wall-clock limit of one run
     compare_budget_s   wall-clock limit of one comparison
-    kept_cache_share   share of free memory for caches kept between turns; idle_s: how long they are kept
+    kept_cache_share   share of the memory free without them for caches kept between turns; idle_s: how long they are kept
     """
 
     waiting: int = 20

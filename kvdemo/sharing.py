@@ -30,7 +30,7 @@ class SharedPrefix:
     def __init__(self, engine: Engine, spec: PrefixSpec, owner: str, stop: threading.Event) -> None:
         """InvalidRequest when nothing can be kept, or a question with its answer does not fit."""
         self._engine, self._owner, self._stop = engine, owner, stop
-        self._store = KeptCaches(lambda: 2**62, idle_s=86_400)
+        self._store = KeptCaches(lambda _: 2**62, idle_s=86_400)
         loaded = engine.ready()
         if why := unkept_because(loaded.model, loaded.continues):
             raise InvalidRequest("model", f"a shared prefix would be processed again for every question. {why}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kvdemo.caches.footprint import cached_tokens, layers_of, room_of, weigh
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import Reuse
+from kvdemo.facts.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["KeptCaches", "common_prefix"]
 
 MIN_KEPT_SLOTS = 512
+MAX_NOTES = 1000  # owners who came back to nothing; not every one of them says that he has left
+FAILED = "The turn before failed, and the kept cache was dropped with it."
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
@@ -44,18 +47,19 @@ class _Kept:
 class KeptCaches:
     """The store. take and keep are called in the model's thread; release, sweep and the figures from anywhere.
 
-    budget_bytes   asked each time a cache is kept
+    budget_bytes   bytes kept -> bytes that may be kept: asked each time a cache is kept, that one counted
     idle_s         a cache that was not used for so long is dropped
     """
 
     def __init__(
-        self, budget_bytes: Callable[[], int], idle_s: float, clock: Callable[[], float] = time.monotonic
+        self, budget_bytes: Callable[[int], int], idle_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._budget_bytes = budget_bytes
         self._idle_s = idle_s
         self._clock = clock
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._taken: set[str] = set()
+        self._dropped: OrderedDict[str, str] = OrderedDict()  # owner -> why what was kept for him is gone
         self._shared: _Kept | None = None
         self._lock = threading.Lock()
 
@@ -74,17 +78,20 @@ class KeptCaches:
         The owner's cache leaves the store until `keep` brings it back. `slots`: positions that this run needs; a new cache
         of fixed size gets more, for later turns, unless `to_grow` is off.
         """
+        if strategy.keeping == "no":  # what is kept stays for the next turn that can use it
+            return strategy.make(config, slots), Reuse("fresh", 0, 0)
         with self._lock:
             kept = self._kept.pop(owner, None)
+            dropped = self._dropped.pop(owner, "")
+            if owner in self._taken:  # and never brought back
+                dropped = FAILED
             self._taken.add(owner)
             shared = self._shared
-        if strategy.keeping == "no":
-            return strategy.make(config, slots), Reuse("fresh", 0, 0)
         shared_tokens = _begins_with(shared, strategy, token_ids)
         no_room = _no_room(shared.cache, slots, "The shared system prompt's cache") if shared and shared_tokens else ""
         if no_room:
             shared_tokens = 0
-        reuse = Reuse("fresh", 0, 0, no_room)
+        reuse = Reuse("fresh", 0, 0, dropped or no_room)
         if kept is not None and common_prefix(kept.token_ids, token_ids) >= shared_tokens:
             reuse = _fit(kept, strategy, token_ids, slots)
             if reuse.reused_tokens:
@@ -96,16 +103,26 @@ class KeptCaches:
 
     def keep(self, owner: str, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
         """Keep an owner's cache, which holds exactly these tokens, unless the owner has gone meanwhile or it is over budget."""
+        if strategy.keeping == "no":
+            return
         with self._lock:
             if owner not in self._taken:
                 return
             self._taken.discard(owner)
-            if strategy.keeping == "no" or not token_ids:
+            if not token_ids:
                 return
-            self._kept[owner] = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
-            budget = self._budget_bytes()
-            while self._kept and sum(kept.storage_bytes for kept in self._kept.values()) > budget:
-                self._kept.popitem(last=False)
+            new = _Kept(strategy.key, cache, token_ids, weigh(cache).storage_bytes, self._clock())
+            total = new.storage_bytes + sum(kept.storage_bytes for kept in self._kept.values())
+            budget = self._budget_bytes(total)
+            why = f"The kept cache was dropped: all that are kept together may take {format_bytes(budget)}."
+            if new.storage_bytes > budget:
+                self._note(owner, why)
+                return
+            self._kept[owner] = new
+            while total > budget:
+                oldest, gone = self._kept.popitem(last=False)
+                total -= gone.storage_bytes
+                self._note(oldest, why)
 
     def share(self, owner: str) -> int:
         """Make an owner's kept cache the operator's prefix, copied for every prompt that begins with it; its tokens."""
@@ -133,6 +150,7 @@ class KeptCaches:
         """Forget an owner: his cache is freed now, or when the run that uses it ends."""
         with self._lock:
             self._kept.pop(owner, None)
+            self._dropped.pop(owner, None)
             self._taken.discard(owner)
 
     def sweep(self) -> None:
@@ -140,6 +158,7 @@ class KeptCaches:
         with self._lock:
             for owner in [owner for owner, kept in self._kept.items() if self._clock() - kept.used_s > self._idle_s]:
                 del self._kept[owner]
+                self._note(owner, f"The kept cache was dropped after {format_seconds(self._idle_s)} without a turn.")
 
     def storage_bytes(self, owner: str | None = None) -> int:
         """Bytes kept for one owner, or for all of them."""
@@ -151,6 +170,11 @@ class KeptCaches:
         with self._lock:
             kept = self._kept.get(owner)
             return kept.token_ids if kept is not None else ()
+
+    def _note(self, owner: str, why: str) -> None:
+        self._dropped[owner] = why
+        if len(self._dropped) > MAX_NOTES:
+            self._dropped.popitem(last=False)
 
 
 def _begins_with(shared: _Kept | None, strategy: Strategy, token_ids: tuple[int, ...]) -> int:

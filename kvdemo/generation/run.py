@@ -150,7 +150,8 @@ class Run:
         options |= {"max_new_tokens": request.max_new_tokens, "use_cache": self.cache is not None}
         if self.cache is not None:
             options["cache"] = self.cache
-            if request.prefill_chunk is not None and self.loaded.continues:
+            # Every length that a compiled forward meets would be compiled anew: chunks are for the others.
+            if request.prefill_chunk is not None and self.loaded.continues and not self.strategy.compiles:
                 options["prefill_chunk_size"] = request.prefill_chunk
         options["logits_processor"] = [refuse_what_is_no_number]
         options |= self._sampling() | self._ending() | self._compiling()

@@ -147,6 +147,8 @@ def _said(view: RunView, strategy: StrategyRow | None, saved_words: str) -> str:
             if view.strategy == "none"
             else f"The prompt's {format_count(view.prompt_tokens)} tokens are computed once; each new token only adds one."
         )
+        if reuse is not None and reuse.reason:
+            lines.append(reuse.reason)
     else:
         lines.append(f"{strategy.label}: {strategy.trade}." if strategy else "")
     saved = f'<p class="kv-small">{text(saved_words)}</p>' if saved_words else ""

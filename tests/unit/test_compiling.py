@@ -9,10 +9,14 @@ import pytest
 
 from kvdemo.caches.strategies import strategy_of
 from kvdemo.experiments.summary import arms
-from kvdemo.facts.requests import CompareSpec, GenerationRequest
+from kvdemo.facts.events import Finished
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import CompareSpec, GenerationRequest, Message
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.compiling import timing_compiles
+from kvdemo.generation.stream import stream
+from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import keep_compiled_code
 from tests.tiny import tiny_loaded
@@ -62,17 +66,59 @@ def test_a_compiled_arm_reserves_the_same_power_of_two_in_warm_up_and_rounds(tin
         assert checked_slots(tiny, request, compiled, 8) == reserved
 
 
+def needs_compiler(loaded: LoadedModel) -> None:
+    if (reason := strategy_of("static-compiled").reason(loaded.model)) is not None:
+        pytest.skip(reason)
+
+
+def test_a_compiled_run_reads_its_prompt_in_one_go_since_every_length_of_a_chunk_would_be_compiled(
+    tiny: LoadedModel,
+) -> None:
+    needs_compiler(tiny)
+    loaded, asked = tiny_loaded(), []
+    loaded.model.generate = lambda _, **options: asked.append(options["prefill_chunk_size"])
+    for strategy in ("static", "static-compiled"):
+        request = GenerationRequest("hi there", 4, strategy, prefill_chunk=4)
+        assert list(stream(loaded, request, turnstile=Turnstile(1)))
+    loaded.thread.close()
+    assert asked == [4, None]
+
+
 @pytest.mark.slow
-def test_a_comparison_compiles_in_the_warm_up_only_and_leaves_no_process() -> None:
+def test_only_the_first_turn_of_a_chat_compiles_however_long_the_prompts_are(tiny: LoadedModel) -> None:
+    import torch
+    from torch._dynamo.utils import counters
+
+    needs_compiler(tiny)
+    torch.compiler.reset()
+    backend = ready_backend()
+    graphs = []
+
+    def turn(messages: tuple[Message, ...], keep: bool = True) -> RunRecord:
+        *_, last = backend.chat(messages, max_new_tokens=8, strategy="static-compiled", owner="me", keep=keep)
+        assert isinstance(last, Finished)
+        graphs.append(counters["stats"]["unique_graphs"])
+        return last.record
+
+    first = turn((Message("user", "x" * 600),))
+    told = (Message("user", "x" * 600), Message("assistant", first.text), Message("user", "y" * 60))
+    edited = (*told[:2], Message("user", "another question"))
+    later = [turn(told), turn(edited), turn(edited, keep=False)]
+    assert len(first.positions_computed) <= 8
+    assert first.compile_s is not None
+    assert [record.compile_s for record in later] == [None] * 3
+    assert len(set(graphs)) == 1
+    assert [record.reused_tokens > 600 for record in later] == [True, True, False]
+    backend.close()
+
+
+@pytest.mark.slow
+def test_a_comparison_compiles_in_the_warm_up_only_and_leaves_no_process(tiny: LoadedModel) -> None:
     import psutil
     import torch
 
+    needs_compiler(tiny)
     torch.compiler.reset()  # another test may have compiled the same code
-    loaded = tiny_loaded()
-    reason = strategy_of("static-compiled").reason(loaded.model)
-    loaded.thread.close()
-    if reason is not None:
-        pytest.skip(reason)
     backend = ready_backend()
     spec = CompareSpec("hi there", ("dynamic", "static-compiled"), max_new_tokens=12, rounds=2)
     *_, result = backend.compare(spec)

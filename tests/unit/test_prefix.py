@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +14,19 @@ from hypothesis import strategies as st
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.caches.strategies import strategy_of
+from kvdemo.engine import Engine
 from kvdemo.facts.events import Finished, PromptEncoded, Reuse
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
+from kvdemo.settings import Limits, Settings
 from tests.tiny import PROMPT, tiny_loaded
 
 
 def store(budget_bytes: int = 2**30, idle_s: float = 900, clock: Callable[[], float] = lambda: 0.0) -> KeptCaches:
-    return KeptCaches(lambda: budget_bytes, idle_s, clock)
+    return KeptCaches(lambda _: budget_bytes, idle_s, clock)
 
 
 def ask(
@@ -185,10 +189,60 @@ def test_the_budget_counts_storage_not_what_a_cropped_view_shows(tiny: LoadedMod
     assert (len(kept_ids), long) == (407, 407 * 1024)
 
 
-def test_a_cache_larger_than_the_whole_budget_is_not_kept(tiny: LoadedModel) -> None:
-    kept = store(budget_bytes=1000)
+def test_a_cache_larger_than_the_whole_budget_is_not_kept_and_drops_nobody_elses(tiny: LoadedModel) -> None:
+    kept = store(budget_bytes=30 * 1024)
+    ask(tiny, tokens(PROMPT), kept, owner="other")
+    ask(tiny, tokens(2 * PROMPT), kept)
+    assert (bool(kept.token_ids("other")), kept.token_ids("me")) == (True, ())
+    _, reuse = ask(tiny, tokens(PROMPT), kept)
+    assert reuse == Reuse("fresh", 0, 0, "The kept cache was dropped: all that are kept together may take 30.0 KiB.")
+
+
+def test_a_cache_that_others_pushed_out_is_missed_with_the_reason_once(tiny: LoadedModel) -> None:
+    kept = store(budget_bytes=30 * 1024)
     ask(tiny, tokens(PROMPT), kept)
-    assert kept.storage_bytes() == 0
+    ask(tiny, tokens(PROMPT), kept, owner="other")
+    _, reuse = ask(tiny, tokens(PROMPT), kept)
+    assert (reuse.how, reuse.reason) == (
+        "fresh",
+        "The kept cache was dropped: all that are kept together may take 30.0 KiB.",
+    )
+    kept.release("me")
+    assert ask(tiny, tokens(PROMPT), kept)[1] == Reuse("fresh", 0, 0)
+
+
+def test_the_budget_is_asked_with_what_is_kept_so_that_keeping_does_not_shrink_it() -> None:
+    """A machine on which everything that is kept is missing from what is free."""
+    one = 26 * 1024  # bytes of 19 + 7 positions
+    held = itertools.count(one, one)
+    loaded = tiny_loaded()
+
+    def load(settings: Settings, thread: Any, progress: Any) -> LoadedModel:
+        return replace(loaded, thread=thread)
+
+    limits = Limits(kept_cache_share=0.5)
+    engine = Engine(Settings(limits=limits), load, free_bytes=lambda _: 8 * one - next(held))
+    engine.start()
+    engine.wait_until_settled()
+    for number in range(4):
+        request = GenerationRequest(tokens(PROMPT), 8, fixed_length=True)
+        assert list(engine.run(request, f"owner {number}", kept=engine.kept))
+    assert engine.kept.storage_bytes() == 4 * one
+    engine.close()
+    loaded.thread.close()
+
+
+def test_a_turn_without_a_cache_leaves_the_kept_one_for_the_next(tiny: LoadedModel) -> None:
+    kept = store()
+    first, _ = ask(tiny, tokens(PROMPT), kept)
+    held = kept.token_ids("me")
+    _, reuse = ask(tiny, tokens(PROMPT + " jumps"), kept, strategy="none")
+    assert reuse == Reuse("fresh", 0, 0)
+    assert kept.token_ids("me") == held
+    prompt = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    record, reuse = ask(tiny, prompt, kept)
+    assert (reuse.how, reuse.reused_tokens) == ("continued", len(held))
+    assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
 
 
 def test_idle_caches_are_dropped_and_used_ones_stay(tiny: LoadedModel) -> None:
@@ -200,6 +254,8 @@ def test_idle_caches_are_dropped_and_used_ones_stay(tiny: LoadedModel) -> None:
     now = 901.0
     kept.sweep()
     assert (kept.token_ids("idle"), bool(kept.token_ids("busy"))) == ((), True)
+    _, reuse = ask(tiny, tokens(PROMPT), kept, owner="idle")
+    assert reuse == Reuse("fresh", 0, 0, "The kept cache was dropped after 15 min without a turn.")
 
 
 def test_an_owner_who_left_while_his_run_went_on_keeps_nothing(tiny: LoadedModel) -> None:
@@ -238,6 +294,10 @@ def test_a_failed_run_leaves_nothing_to_continue() -> None:
     with pytest.raises(RunFailed):
         ask(loaded, tokens(PROMPT), kept)
     assert kept.storage_bytes() == 0
+    loaded.model.generation_config.repetition_penalty = None
+    _, reuse = ask(loaded, tokens(PROMPT), kept)
+    assert reuse == Reuse("fresh", 0, 0, "The turn before failed, and the kept cache was dropped with it.")
+    assert ask(loaded, tokens(PROMPT + "!"), kept)[1].reused_tokens == len(PROMPT)
     loaded.thread.close()
 
 

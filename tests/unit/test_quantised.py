@@ -83,7 +83,7 @@ def test_fewer_bits_lie_further_from_the_uncached_run(tiny: LoadedModel, key: st
 
 @pytest.mark.parametrize("key", BITS)
 def test_a_kept_cache_is_continued_and_never_cropped(tiny: LoadedModel, key: str) -> None:
-    kept = KeptCaches(lambda: 2**30, 900.0)
+    kept = KeptCaches(lambda _: 2**30, 900.0)
     assert strategy_of(key).keeping == "append"
     first = run(tiny, key, "x" * 19, 5, kept=kept, owner="one")
     sequence = "x" * 19 + "".join(chr(token) for token in first.token_ids if token < 128)

@@ -46,7 +46,7 @@ def test_states_that_several_tokens_do_not_take_up_are_found_out(make: Any) -> N
 
 @pytest.mark.parametrize("make", [mamba, jamba])
 def test_turns_and_chunks_of_such_a_model_equal_the_uncached_run(make: Any) -> None:
-    loaded, kept = hybrid(make()), KeptCaches(lambda: 2**30, 900)
+    loaded, kept = hybrid(make()), KeptCaches(lambda _: 2**30, 900)
     prompt = tuple(PROMPT.encode())
     for _ in range(3):
         plain, _ = ask(loaded, prompt, "none")
@@ -60,7 +60,7 @@ def test_turns_and_chunks_of_such_a_model_equal_the_uncached_run(make: Any) -> N
 
 
 def test_a_shared_system_prompt_of_such_a_model_is_not_kept() -> None:
-    loaded, kept = hybrid(jamba()), KeptCaches(lambda: 2**30, 900)
+    loaded, kept = hybrid(jamba()), KeptCaches(lambda _: 2**30, 900)
     share_system_prompt(loaded, kept, "You are terse.")
     _, reuse = ask(loaded, tuple(b"<system>You are terse.\n<user>Why?\n<assistant>"), "dynamic", kept=kept)
     assert reuse is not None
@@ -76,7 +76,7 @@ def test_a_model_of_states_alone_has_no_static_cache() -> None:
 
 
 def test_states_alone_are_continued_by_nothing_and_say_so() -> None:
-    loaded, kept = hybrid(mamba2()), KeptCaches(lambda: 2**30, 900)
+    loaded, kept = hybrid(mamba2()), KeptCaches(lambda _: 2**30, 900)
     assert loaded.continues
     prompt = tuple(PROMPT.encode())
     for _ in range(2):

@@ -103,6 +103,14 @@ def test_the_bar_shows_reused_prefilled_generated_and_the_newest_token_hollow() 
     assert "67 of 8,192 tokens" in drawn
 
 
+def test_a_prompt_read_in_full_because_the_kept_cache_is_gone_says_why() -> None:
+    events = answer_events(["a"], prompt_tokens=64)
+    events[1] = PromptEncoded(64, 0.0, 0.0, 8192, None, Reuse("fresh", 0, 0, "The turn before failed."))
+    drawn = panel(after(events), FACTS, DYNAMIC)
+    assert "The prompt's 64 tokens are computed once" in drawn.replace("&#x27;", "'").replace("&#39;", "'")
+    assert "The turn before failed." in drawn
+
+
 def test_the_reserved_rest_of_a_static_cache_is_hatched() -> None:
     drawn = panel(after(answer_events(["a", "b"], strategy="static", prompt_tokens=10)[:-1]), FACTS, STRATEGIES[2])
     assert f'kv-part-reserved" style="flex:{256 - 2} 1 0"' in drawn
