@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from kvdemo.ending import end_on_signals
 from kvdemo.facts.model import Failed, Loading, Ready
+from kvdemo.terminal.streams import make_streams_forgiving
 
 # Both libraries read these when they are imported.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -118,4 +119,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    make_streams_forgiving()
     sys.exit(main())

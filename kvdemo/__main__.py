@@ -3,6 +3,7 @@
 import sys
 
 from kvdemo.ending import end_on_signals
+from kvdemo.terminal.streams import make_streams_forgiving
 
 
 def run() -> int:
@@ -16,4 +17,5 @@ def run() -> int:
 
 
 if __name__ == "__main__":
+    make_streams_forgiving()
     sys.exit(run())

@@ -1,12 +1,12 @@
 """python -m kvdemo chat|compare|memory|inspect: the same backend without a browser.
 
-Exit 0: done; 1: a run failed; 2: wrong input, with one line on stderr; 130: Ctrl-C or SIGTERM. With --json - stdout holds
-one JSON document and nothing else; whatever a person wants to read meanwhile goes to stderr.
+Exit 0: done; 1: a run failed, or what it gave could not be handed over; 2: wrong input, with one line on stderr; 130:
+Ctrl-C or SIGTERM. With --json - stdout holds one JSON document and nothing else; what a person wants to read meanwhile goes
+to stderr.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +17,7 @@ from kvdemo.commands.compare import compare
 from kvdemo.commands.inspect import inspect
 from kvdemo.commands.memory import memory
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
+from kvdemo.terminal.streams import failure_of
 
 __all__ = ["main"]
 
@@ -42,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", 130)
-    except OSError as error:
-        if error.filename is not None:  # not the output: a bug
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python would complain once more at its end
-        return 1 if isinstance(error, BrokenPipeError) else _complain(f"cannot write the output: {error.strerror}", 1)
-    return status if isinstance(status, int) else 0
+    if status:
+        return int(status)
+    failure = failure_of(sys.stdout)
+    if failure is None:
+        return 0
+    # Whoever closes a pipe has read what he wanted: no complaint.
+    return 1 if isinstance(failure, BrokenPipeError) else _complain(f"cannot write the output: {failure.strerror}", 1)
 
 
 def _complain(message: str, status: int) -> int:

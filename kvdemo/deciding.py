@@ -6,7 +6,7 @@ It reads files and looks at a model without weights; nothing is run and nothing 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvdemo.caches import strategies as table
@@ -15,7 +15,7 @@ from kvdemo.experiments.cache_advice import advise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.requests import checked_int
 from kvdemo.generation.inspect import decide, written_out
-from kvdemo.models.config import device_when_loaded, read_config, read_generation_config
+from kvdemo.models.config import IgnoredFile, device_when_loaded, read_config, read_generation_config
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.source import resolve
 from kvdemo.planner import architecture
@@ -28,11 +28,13 @@ MAX_TOKENS = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of generate and the files beside it, as written. generation_config None: there is none."""
+    """A call of generate and the files beside it, as written. generation_config None: there is none, or `ignored` says
+    why the one there is counts for nothing."""
 
     call: dict[str, Any]
     config: dict[str, Any]
     generation_config: dict[str, Any] | None
+    ignored: str = ""
 
 
 def read(spec: InspectSpec, settings: Settings) -> Asked:
@@ -45,13 +47,16 @@ def read(spec: InspectSpec, settings: Settings) -> Asked:
     source = resolve(settings.model, settings.home, mode=settings.mode)
     config = read_config(source, settings)
     if given is None:
-        generation_config = read_generation_config(source, settings)
+        try:
+            generation_config = read_generation_config(source, settings)
+        except IgnoredFile as error:
+            return Asked(call, config, None, str(error))
     return Asked(call, config, generation_config)
 
 
 def decision(asked: Asked, settings: Settings) -> CacheDecision:
     """Which cache will generate use, and who decided? The model is built on meta: one at a time."""
-    return decide(
+    found = decide(
         architecture.on_meta(asked.config),
         config=asked.config,
         generation_config=asked.generation_config,
@@ -59,6 +64,10 @@ def decision(asked: Asked, settings: Settings) -> CacheDecision:
         device=device_when_loaded(settings),
         keeps_cache=architecture.keeps_cache,
     )
+    if not asked.ignored:
+        return found
+    words = f"transformers ignores generation_config.json, as if there were none: {asked.ignored}."
+    return replace(found, conflicts=(words, *found.conflicts))
 
 
 def advice(loaded: LoadedModel, strategy: str, num_tokens: int, asked: Asked, before: CacheDecision) -> CacheAdvice:

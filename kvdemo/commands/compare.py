@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kvdemo.commands import questions
-from kvdemo.commands.files import check_target, write_json, write_text
+from kvdemo.commands.files import ANY_ENDING, check_targets, write_all
 from kvdemo.commands.options import JsonTo, Model, NewTokens, System
 from kvdemo.commands.session import OWNER, last, loaded_backend, stopping_on_ctrl_c
+from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.results import ComparisonResult
@@ -78,29 +82,42 @@ def compare(
         shared_prefix=shared_prefix,
         questions=tuple(question or ()),
     )
-    check_target("json", json_to)
-    check_target("report", report, REPORT_ENDINGS)
-    check_target("csv", csv, (".csv",))
+    check_targets(
+        {"json": (json_to, ANY_ENDING), "csv": (csv, (".csv",)), "report": (report, REPORT_ENDINGS)},
+        {"prompts": prompts, "shared_prefix": shared_prefix},
+    )
+    decision, change = None, None
     with loaded_backend(model, questions.strategies_of(asked)) as backend, stopping_on_ctrl_c(backend) as interruption:
+        if report is not None:  # before anything runs: the files that it reads may be beyond reading
+            with _without("report: what is in force is not known"):
+                decision = backend.inspect(InspectSpec())
         result = last(questions.steps(backend, asked, OWNER))
-        decision = backend.inspect(InspectSpec()) if report is not None else None
-        change = _kept(backend, result) if report is not None else None
+        if decision is not None:
+            with _without("report: how to keep a strategy is not known"):
+                change = _kept(backend, result)
+    markdown = report is not None and report.lower().endswith(".md")
+    written = write_all(
+        {
+            "json": (json_to, lambda: _document(result)),
+            "csv": (csv, lambda: _rows(result)),
+            "report": (report, lambda: _report(result, decision, change, markdown=markdown)),
+        }
+    )
     if json_to != "-":
         print_result(result)
-    if json_to is not None:
-        from kvdemo.experiments.question_documents import any_document
-
-        write_json(json_to, any_document(result))
-    if report is not None:
-        write_text("report", report, _report(result, decision, change, markdown=report.lower().endswith(".md")))
-    if csv is not None:
-        from kvdemo.reports.spreadsheet import runs_csv
-
-        write_text("csv", csv, runs_csv(result))
     if interruption.happened:
         raise typer.Exit(130)
-    if any(run.status == "failed" for run in questions.runs_of(result)):
+    if not written or any(run.status == "failed" for run in questions.runs_of(result)):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _without(what: str) -> Iterator[None]:
+    """Go on without what cannot be had; a person is told."""
+    try:
+        yield
+    except KvdemoError as error:
+        print(f"kvdemo: {what}: {error}", file=sys.stderr)
 
 
 def _kept(backend: Any, result: AnyResult) -> CacheAdvice | None:
@@ -120,3 +137,15 @@ def _report(result: AnyResult, decision: CacheDecision | None, change: Any, *, m
     from kvdemo.reports.report import report_html, report_markdown
 
     return (report_markdown if markdown else report_html)(result, decision=decision, change=change)
+
+
+def _document(result: AnyResult) -> dict[str, Any]:
+    from kvdemo.experiments.question_documents import any_document
+
+    return any_document(result)
+
+
+def _rows(result: AnyResult) -> str:
+    from kvdemo.reports.spreadsheet import runs_csv
+
+    return runs_csv(result)

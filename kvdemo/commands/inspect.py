@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvdemo.commands.files import check_target, read_text, write_json
+from kvdemo.commands.files import ANY_ENDING, check_targets, read_text, write_all
 from kvdemo.commands.options import JsonTo, Model
 from kvdemo.commands.session import settings_for
 from kvdemo.facts.decision import InspectSpec
@@ -31,7 +31,7 @@ def inspect(
 
     if expect is not None:
         checked_choice("expect", expect, ("cached", "uncached"))
-    check_target("json", json_to)
+    check_targets({"json": (json_to, ANY_ENDING)}, {"config": config, "generation_config": generation_config})
     spec = InspectSpec(
         generate_kwargs=generate_kwargs,
         config=read_text("config", config) if config is not None else None,
@@ -42,10 +42,11 @@ def inspect(
         decision = backend.inspect(spec)
     finally:
         backend.close()
+    written = write_all({"json": (json_to, decision.document)})
     if json_to != "-":
         print_decision(decision)
-    if json_to is not None:
-        write_json(json_to, decision.document())
     if expect is not None and decision.value is not (expect == "cached"):
         print(f"kvdemo: expected {expect}, and it is not so", file=sys.stderr)
+        raise typer.Exit(1)
+    if not written:
         raise typer.Exit(1)

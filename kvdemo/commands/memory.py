@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvdemo.commands.files import check_target, read_text, write_json
+from kvdemo.commands.files import ANY_ENDING, check_targets, read_text, write_all
 from kvdemo.commands.options import JsonTo
 from kvdemo.commands.session import OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
 from kvdemo.errors import InvalidRequest
@@ -41,7 +41,7 @@ def memory(
     json_to: JsonTo = None,
 ) -> None:
     """What the cache of a model weighs, layer by layer: predicted exactly, or really filled and weighed."""
-    check_target("json", json_to)
+    check_targets({"json": (json_to, ANY_ENDING)}, {"config": config})
     if measure:
         if config is not None:
             raise InvalidRequest("measure", "needs a model with its weights: give --model, not --config")
@@ -70,19 +70,21 @@ def memory(
         made = backend.plan_of(geometry, request)
     finally:
         backend.close()
+    written = write_all({"json": (json_to, lambda: backend.plan_document(made))})
     if json_to != "-":
         print_plan(made)
-    if json_to is not None:
-        write_json(json_to, backend.plan_document(made))
+    if not written:
+        raise typer.Exit(1)
 
 
 def _measure(spec: MeasureSpec, model: str | None, json_to: str | None) -> None:
     with loaded_backend(model, spec.strategies) as backend, stopping_on_ctrl_c(backend) as interruption:
         points = tuple(backend.measure_memory(spec, owner=OWNER))
         document = backend.measured_document(points)
+    written = write_all({"json": (json_to, lambda: document)})
     if json_to != "-":
         print_measured(points)
-    if json_to is not None:
-        write_json(json_to, document)
     if interruption.happened:
         raise typer.Exit(130)
+    if not written:
+        raise typer.Exit(1)

@@ -89,7 +89,12 @@ def _generation_config(config: Mapping[str, Any], generation_config: Mapping[str
     with tempfile.TemporaryDirectory() as folder:
         if generation_config is not None:
             _write(Path(folder, "generation_config.json"), generation_config, "generation_config")
-            return GenerationConfig.from_pretrained(folder)
+            try:
+                return GenerationConfig.from_pretrained(folder)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise InvalidRequest(
+                    "generation_config.json", f"transformers refuses it: {_sentence(error)}"
+                ) from error
         _write(Path(folder, "config.json"), config, "config")
         return GenerationConfig.from_pretrained(folder, config_file_name="config.json", _from_model_config=True)
 

@@ -11,7 +11,11 @@ from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
 
-__all__ = ["device_when_loaded", "dtype_when_loaded", "read_config", "read_generation_config"]
+__all__ = ["IgnoredFile", "device_when_loaded", "dtype_when_loaded", "read_config", "read_generation_config"]
+
+
+class IgnoredFile(Exception):
+    """There is a generation_config.json, and transformers goes on as if there were none; the text says why."""
 
 
 def device_when_loaded(settings: Settings) -> str:
@@ -41,7 +45,10 @@ def read_config(source: ModelSource, settings: Settings) -> dict[str, Any]:
 
 
 def read_generation_config(source: ModelSource, settings: Settings) -> dict[str, Any] | None:
-    """generation_config.json of `source` as a dict; None when it has none (a GGUF has one once it is unpacked)."""
+    """generation_config.json of `source` as a dict; None when it has none (a GGUF has one once it is unpacked).
+
+    IgnoredFile where from_pretrained ignores the file, ModelUnavailable where it would raise.
+    """
     if source.path is None:
         return None
     folder = source.path
@@ -50,8 +57,19 @@ def read_generation_config(source: ModelSource, settings: Settings) -> dict[str,
         if converted is None:
             return {}
         folder = converted
-    path = folder / "generation_config.json"
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else None
+    try:
+        content = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise IgnoredFile(f"it cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise IgnoredFile("it is not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise IgnoredFile(f"it is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    if not isinstance(content, dict):
+        raise ModelUnavailable("generation_config.json is not a JSON object; mend or remove it.")
+    return content
 
 
 def _from_hub(source: ModelSource) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     device = chosen_device(settings.device)
     dtype = chosen_dtype(settings.dtype, device)
     folder = _folder(source, settings.home, step(2))
+    _check_generation_config(folder, source.name)
     say = step(num_steps - 1)
     say("weights")
     config = AutoConfig.from_pretrained(folder, **SAFE)
@@ -148,6 +149,21 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
 def _path(source: ModelSource) -> Path:
     assert source.path is not None
     return source.path
+
+
+def _check_generation_config(folder: Path, name: str) -> None:
+    """from_pretrained reads generation_config.json last, and its error then says nothing of the file."""
+    from transformers import GenerationConfig
+
+    try:
+        GenerationConfig.from_pretrained(folder, **SAFE)
+    except OSError:  # none, or one that from_pretrained ignores
+        return
+    except (ValueError, TypeError, AttributeError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise ModelUnavailable(
+            f"{name} cannot be loaded: transformers refuses its generation_config.json: {why} Mend or remove that file."
+        ) from error
 
 
 def _folder(source: ModelSource, home: Path, progress: Callable[[str], None]) -> Path:
