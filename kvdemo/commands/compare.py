@@ -146,6 +146,6 @@ def _document(result: AnyResult) -> dict[str, Any]:
 
 
 def _rows(result: AnyResult) -> str:
-    from kvdemo.reports.spreadsheet import runs_csv
+    from kvdemo.reports.spreadsheet import csv_file
 
-    return runs_csv(result)
+    return csv_file(result)

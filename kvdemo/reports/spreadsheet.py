@@ -19,7 +19,7 @@ from kvdemo.facts.requests import SamplingParams
 from kvdemo.reports.frames import run_numbers
 from kvdemo.reports.question_frames import placed_runs
 
-__all__ = ["guarded", "runs_csv"]
+__all__ = ["csv_file", "guarded", "runs_csv"]
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
@@ -40,6 +40,11 @@ def runs_csv(result: AnyResult) -> str:
     writer.writeheader()
     writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def csv_file(result: AnyResult) -> str:
+    """The same as a file's content: the byte order mark tells a spreadsheet that it is UTF-8, and not its own code page."""
+    return "\ufeff" + runs_csv(result)
 
 
 def setting_of(result: AnyResult) -> dict[str, Any]:

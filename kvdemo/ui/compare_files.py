@@ -33,9 +33,9 @@ def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
     if kind == "json":
         return dumps(any_document(result))
     if kind == "csv":
-        from kvdemo.reports.spreadsheet import runs_csv
+        from kvdemo.reports.spreadsheet import csv_file
 
-        return runs_csv(result)
+        return csv_file(result)
     if kind == "script":
         from kvdemo.reports.reproduce import reproduce_script
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from kvdemo.cli import main
@@ -98,6 +100,16 @@ def test_reports_and_csv_are_written_beside_what_is_printed(run: Run, tmp_path: 
     assert "Go back" in page
     with sheet.open(newline="") as rows:
         assert len(list(csv.DictReader(rows))) == 6
+
+
+def test_csv_says_to_a_spreadsheet_that_it_is_utf_8_and_reads_with_any_reader(run: Run, tmp_path: Path) -> None:
+    sheet = tmp_path / "runs.csv"
+    assert run("--prompt", "größe 国", "--max-new-tokens", "2", "--csv", str(sheet))[0] == 0
+    assert sheet.read_bytes().startswith(codecs.BOM_UTF8 + b"strategy,")
+    with sheet.open(newline="", encoding="utf-8-sig") as rows:
+        read = list(csv.DictReader(rows))
+    assert {row["prompt"] for row in read} == {"größe 国"}
+    assert list(pd.read_csv(sheet)["strategy"]) == [row["strategy"] for row in read]
 
 
 def test_a_report_of_a_further_question_is_markdown_where_asked(run: Run, tmp_path: Path) -> None:
