@@ -22,13 +22,15 @@ NAMES = {
 }
 
 
-def write_tiny_gguf(path: Path, model: Any = None) -> Path:
+def write_tiny_gguf(
+    path: Path, model: Any = None, *, architecture: str = "llama", eot_token_id: int | None = None
+) -> Path:
     """Write the tiny model (or a changed one) to `path`. Its vocabulary has 259 entries: 256 bytes, end, padding, " t"."""
     import gguf
 
     model = model or tiny_model(vocab_size=259)
     config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -49,6 +51,8 @@ def write_tiny_gguf(path: Path, model: Any = None) -> Path:
     writer.add_token_merges(["Ġ t"])
     writer.add_eos_token_id(EOS_ID)
     writer.add_pad_token_id(PAD_ID)
+    if eot_token_id is not None:
+        writer.add_eot_token_id(eot_token_id)
     writer.add_add_bos_token(False)
     heads = {"self_attn.q_proj": config.num_attention_heads, "self_attn.k_proj": config.num_key_value_heads}
     for name, tensor in model.state_dict().items():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import ModelUnavailable
 from kvdemo.models.conversion import converted_folder
-from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype
+from kvdemo.models.gguf import check_gguf
+from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype, in_one_line
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 __all__ = ["IgnoredFile", "device_when_loaded", "dtype_when_loaded", "read_config", "read_generation_config"]
 
@@ -28,37 +33,82 @@ def dtype_when_loaded(settings: Settings) -> str:
     return str(chosen_dtype(settings.dtype, chosen_device(settings.device))).removeprefix("torch.")
 
 
-def read_config(source: ModelSource, settings: Settings) -> dict[str, Any]:
+def read_config(source: ModelSource, settings: Settings, *, api: HfApi | None = None) -> dict[str, Any]:
     """The config of `source` as a dict; of a hub model that is not here yet only config.json is fetched."""
     if source.path is None:
-        return _from_hub(source)
+        fetched = _fetched(source, "config.json", api)
+        if fetched is None:
+            raise ModelUnavailable(f"{source.hub_id} has no config.json, so it is not a model of transformers.")
+        return _object(fetched, str(source.hub_id))
     folder = source.path
     if source.kind in ("gguf", "embedded"):
         converted = converted_folder(source.path, settings.home)
         if converted is None:
-            from transformers import AutoConfig
-
-            found = AutoConfig.from_pretrained(source.path.parent, gguf_file=str(source.path.absolute()), **SAFE)
-            return dict(found.to_dict())
+            return _of_gguf(source)
         folder = converted
-    return dict(json.loads((folder / "config.json").read_text("utf-8")))
+    return _object(folder / "config.json", source.name)
 
 
-def read_generation_config(source: ModelSource, settings: Settings) -> dict[str, Any] | None:
-    """generation_config.json of `source` as a dict; None when it has none (a GGUF has one once it is unpacked).
+def read_generation_config(
+    source: ModelSource, settings: Settings, *, api: HfApi | None = None
+) -> dict[str, Any] | None:
+    """generation_config.json of `source` as a dict; None when it has none. For a GGUF: what it says in its place.
 
-    IgnoredFile where from_pretrained ignores the file, ModelUnavailable where it would raise.
+    Of a hub model that is not here yet this file alone is fetched. IgnoredFile where from_pretrained ignores the file,
+    ModelUnavailable where it would raise.
     """
     if source.path is None:
+        fetched = _fetched(source, "generation_config.json", api)
+        return None if fetched is None else _generation_object(fetched)
+    if source.kind not in ("gguf", "embedded"):
+        return _generation_object(source.path / "generation_config.json")
+    converted = converted_folder(source.path, settings.home)
+    if converted is None:
+        return dict(check_gguf(source.path, source.name).special_tokens)
+    content = _generation_object(converted / "generation_config.json")
+    if content is None:
         return None
-    folder = source.path
-    if source.kind in ("gguf", "embedded"):
-        converted = converted_folder(source.path, settings.home)
-        if converted is None:
-            return {}
-        folder = converted
+    if content.pop("_from_model_config", False) and content.get("use_cache") is True:
+        del content["use_cache"]  # an earlier version's: a default of the library that neither GGUF nor person named
+    return content
+
+
+def _of_gguf(source: ModelSource) -> dict[str, Any]:
+    from transformers import AutoConfig
+
+    assert source.path is not None
     try:
-        content = json.loads((folder / "generation_config.json").read_text("utf-8"))
+        found = AutoConfig.from_pretrained(source.path.parent, gguf_file=str(source.path.absolute()), **SAFE)
+    except Exception as error:  # whatever a file makes transformers raise, a person gets the line that loading says
+        raise ModelUnavailable(f"{source.name} cannot be loaded: {in_one_line(error)}") from error
+    return dict(found.to_dict())
+
+
+def _fetched(source: ModelSource, name: str, api: HfApi | None) -> Path | None:
+    """A small file of a hub model; None where the model has no such file."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HTTPError, LocalEntryNotFoundError
+
+    assert source.hub_id is not None
+    api = api or HfApi()
+    unavailable = ModelUnavailable(
+        f"{name} of {source.hub_id} could not be fetched from the hub; check the name and the network, "
+        "or give a config.json file."
+    )
+    try:
+        return Path(api.hf_hub_download(source.hub_id, name))
+    except LocalEntryNotFoundError as error:  # neither here nor, since the hub was not reached, known to be missing
+        raise unavailable from error
+    except EntryNotFoundError:
+        return None
+    except (HfHubHTTPError, HTTPError, OSError, ValueError) as error:
+        raise unavailable from error
+
+
+def _generation_object(path: Path) -> dict[str, Any] | None:
+    """The content of a generation_config.json as from_pretrained takes it; None where there is none."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -72,19 +122,12 @@ def read_generation_config(source: ModelSource, settings: Settings) -> dict[str,
     return content
 
 
-def _from_hub(source: ModelSource) -> dict[str, Any]:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
+def _object(path: Path, shown: str) -> dict[str, Any]:
+    """A JSON object from a file; ModelUnavailable, one line, for anything else."""
     try:
-        path = hf_hub_download(source.hub_id, "config.json")
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise ModelUnavailable(
-            f"The config of {source.hub_id} could not be fetched from the hub; check the name and the network, "
-            "or give a config.json file."
-        ) from error
-    try:
-        with open(path, encoding="utf-8") as file:
-            return dict(json.load(file))
-    except (TypeError, ValueError) as error:
-        raise ModelUnavailable(f"The config.json of {source.hub_id} is not a JSON object.") from error
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnavailable(f"{path.name} of {shown} cannot be read as JSON; get it again or mend it.") from error
+    if not isinstance(content, dict):
+        raise ModelUnavailable(f"{path.name} of {shown} is not a JSON object.")
+    return content

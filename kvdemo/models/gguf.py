@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvdemo.errors import ModelUnavailable
@@ -21,19 +22,30 @@ VERSIONS = (2, 3)
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 DEFAULT_ALIGNMENT = 32
+SPECIAL_TOKENS = {
+    "eos_token_id": ("eos_token_id", "eot_token_id", "eom_token_id"),
+    "bos_token_id": ("bos_token_id",),
+    "pad_token_id": ("padding_token_id",),
+}
+PROJECTORS = ("clip", "mmproj")
 MAX_ENTRIES = 1_000_000
 MAX_NESTING = 4
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """architecture as the file names it; num_elements of all tensors; expected_bytes of the whole file."""
+    """architecture as the file names it; num_elements of all tensors; expected_bytes of the whole file.
+
+    special_tokens   ids as generation_config.json calls them, of those that the file names: whatever ends an answer or a
+                     message, what begins a text, what pads
+    """
 
     architecture: str
     num_elements: int
     expected_bytes: int
     has_tokenizer: bool
     num_parts: int
+    special_tokens: Mapping[str, int | list[int]] = field(default_factory=dict)
 
 
 class _Damaged(Exception):
@@ -55,6 +67,10 @@ def check_gguf(path: Path, shown: str) -> GgufHeader:
         raise ModelUnavailable(
             f"{shown} is one of {header.num_parts} parts; join them with llama-gguf-split --merge and give the result."
         )
+    if header.architecture in PROJECTORS:
+        raise ModelUnavailable(
+            f"{shown} is a projector of pictures or sound, not a language model; give the .gguf of the model beside it."
+        )
     if not header.has_tokenizer or not header.architecture:
         raise ModelUnavailable(f"{shown} holds no tokenizer, so it is not a whole language model; give another file.")
     return header
@@ -71,6 +87,16 @@ def read_header(path: Path) -> GgufHeader:
             return _Reader(data).header()
         except (struct.error, IndexError):
             raise _Damaged("is cut short within its header; download it again.") from None
+
+
+def _special_tokens(values: Mapping[str, object]) -> dict[str, int | list[int]]:
+    found: dict[str, int | list[int]] = {}
+    for name, keys in SPECIAL_TOKENS.items():
+        named = (values.get(f"tokenizer.ggml.{key}") for key in keys)
+        ids = sorted({value for value in named if type(value) is int})
+        if ids:
+            found[name] = ids if len(ids) > 1 else ids[0]
+    return found
 
 
 class _Reader:
@@ -99,6 +125,7 @@ class _Reader:
             expected_bytes=math.ceil(self._offset / alignment) * alignment + data_bytes,
             has_tokenizer="tokenizer.ggml.tokens" in values,
             num_parts=num_parts if isinstance(num_parts, int) else 0,
+            special_tokens=_special_tokens(values),
         )
 
     def _tensors(self, count: int) -> tuple[int, int]:

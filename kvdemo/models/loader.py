@@ -6,10 +6,11 @@ Never remote code, never pickle: a folder is checked before transformers sees it
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from kvdemo.facts.model import ModelFacts
 from kvdemo.models.conversion import convert, converted_folder
 from kvdemo.models.direction import looks_ahead, other_purpose
 from kvdemo.models.folder import check_folder
+from kvdemo.models.gguf import check_gguf
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
 from kvdemo.models.source import ModelSource
@@ -30,7 +32,7 @@ from kvdemo.settings import Settings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["chosen_device", "chosen_dtype", "keep_compiled_code", "load", "unpack_gguf"]
+__all__ = ["chosen_device", "chosen_dtype", "in_one_line", "keep_compiled_code", "load", "unpack_gguf"]
 
 log = logging.getLogger(__name__)
 SAFE = MappingProxyType({"local_files_only": True, "trust_remote_code": False})
@@ -49,7 +51,7 @@ def load(
         raise
     except Exception as error:  # whatever a model's files make transformers raise, a person gets one line
         log.error("loading %s failed: %s", source.name, _details(error))
-        raise ModelUnavailable(f"{source.name} cannot be loaded: {_reason(error)}") from error
+        raise ModelUnavailable(f"{source.name} cannot be loaded: {in_one_line(error)}") from error
 
 
 def unpack_gguf(gguf: Path, folder: Path, progress: Callable[[str], None]) -> None:
@@ -73,6 +75,17 @@ def unpack_gguf(gguf: Path, folder: Path, progress: Callable[[str], None]) -> No
         progress("writing the unpacked weights, once")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        _keep_what_was_said(folder, check_gguf(gguf, gguf.name).special_tokens)
+
+
+def _keep_what_was_said(folder: Path, special_tokens: Mapping[str, Any]) -> None:
+    """Leave only what the GGUF says about generating: transformers adds defaults of its own, which nobody decided."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    config.pop("use_cache", None)
+    ids = {name: special_tokens.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    path.write_text(json.dumps({**config, **ids}, indent=2), "utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(dict(special_tokens), indent=2), "utf-8")
 
 
 def keep_compiled_code(home: Path) -> None:
@@ -104,11 +117,13 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     say = step(num_steps - 1)
     say("weights")
     config = AutoConfig.from_pretrained(folder, **SAFE)
+    _forget_ends_that_nobody_named(config, json.loads((folder / "config.json").read_text("utf-8")))
     _refuse(source.name, other_purpose(config.to_dict(), encoder_decoder=bool(type(config).is_encoder_decoder)))
     tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
     with _bars_as_words(say, "weights"):
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             use_safetensors=True,
             device_map=None if device == "cpu" else {"": device},
@@ -144,6 +159,14 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         gate=ForwardGate(model),
         continues=continues(model),
     )
+
+
+def _forget_ends_that_nobody_named(config: Any, written: dict[str, Any]) -> None:
+    """A config class has an end token by default, which in this model's vocabulary may be any word."""
+    if "eos_token_id" not in written:
+        config.eos_token_id = None
+    if not any(isinstance(part, dict) and "eos_token_id" in part for part in (written, *written.values())):
+        config.get_text_config(decoder=True).eos_token_id = None
 
 
 def _path(source: ModelSource) -> Path:
@@ -245,7 +268,7 @@ def _details(error: Exception) -> str:
     return details.replace(token, "(token)") if token else details
 
 
-def _reason(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """What happened and what to do, without paths, class names or other words of the libraries, save a package's name."""
     text = str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "out of memory" in text.lower():

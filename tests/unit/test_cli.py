@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from kvdemo.cli import main
+from tests.model_files import write_tiny_gguf
 from tests.tiny import tiny_model, tiny_tokenizer
 
 RUN_KEYS = [
@@ -251,3 +252,19 @@ def test_a_file_that_may_not_be_written_is_told_before_anything_runs(
     monkeypatch.setattr("os.access", lambda *_: False)
     assert main(["memory", "--json", str(tmp_path / "x.json")]) == 2
     assert "this user may not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [("clip", "is a projector of pictures or sound"), ("neverheard", "the installed transformers does not know")],
+)
+def test_a_gguf_that_is_no_language_model_is_one_line_by_every_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, architecture: str, words: str
+) -> None:
+    file = write_tiny_gguf(tmp_path / "beside.gguf", architecture=architecture)
+    for command in (["chat", "hi"], ["memory"], ["inspect"]):
+        status, out, err = run(capsys, *command, "--model", str(file))
+        (line,) = [line for line in err.splitlines() if line.startswith("kvdemo: ")]
+        assert (status, out) == (2, "")
+        assert words in line
+        assert "Traceback" not in err

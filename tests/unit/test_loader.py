@@ -13,6 +13,7 @@ import pytest
 
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import ModelFacts
+from kvdemo.generation.run import end_ids
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
@@ -174,6 +175,15 @@ def test_a_model_that_does_not_write_from_left_to_right_is_refused_by_what_it_is
     assert re.search(words, text)
 
 
+def test_an_end_token_that_only_a_config_class_has_ends_no_answer(copy: Path, tmp_path: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config["eos_token_id"]
+    (copy / "config.json").write_text(json.dumps(config))
+    loaded = load_from(copy, tmp_path)
+    assert loaded.model.config.eos_token_id is None
+    assert end_ids(loaded) == {256}
+
+
 def test_what_is_no_writer_is_refused_before_it_is_downloaded(tmp_path: Path) -> None:
     hub: Any = FakeHub(tmp_path, ["config.json", "tokenizer.json", "model.safetensors"])
     hub.config = {"architectures": ["BertForMaskedLM"], "model_type": "bert"}
@@ -254,6 +264,16 @@ class FakeHub:
         assert revision == "0123abcd"
         self.fetched = allow_patterns
         return str(self.folder)
+
+    def hf_hub_download(self, _hub_id: str, name: str) -> str:
+        from huggingface_hub.errors import EntryNotFoundError
+
+        if self.error is not None:
+            raise self.error
+        self.fetched.append(name)
+        if not (self.folder / name).is_file():
+            raise EntryNotFoundError("404")
+        return str(self.folder / name)
 
 
 def test_only_safetensors_and_small_files_are_downloaded(tmp_path: Path) -> None:
