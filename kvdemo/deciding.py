@@ -91,6 +91,8 @@ def _json_object(field: str, text: str) -> dict[str, Any]:
         raise InvalidRequest(field, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
         raise InvalidRequest(field, "is nested too deeply") from error
+    except ValueError as error:
+        raise InvalidRequest(field, "holds a number with thousands of digits") from error
     if not isinstance(value, dict):
         raise InvalidRequest(field, "must be a JSON object")
     return value

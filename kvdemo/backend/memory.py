@@ -54,8 +54,9 @@ class Memory(OverModel):
         return self._in_force
 
     def _inspect(self, spec: InspectSpec) -> CacheDecision:
+        asked = deciding.read(spec, self.settings)  # may wait for the hub: nobody else must wait with it
         with self._tracing:
-            return deciding.decision(deciding.read(spec, self.settings), self.settings)
+            return deciding.decision(asked, self.settings)
 
     def advice(self, strategy: str, *, num_tokens: int = 512, spec: InspectSpec | None = None) -> CacheAdvice:
         """Keep this, and Go back: the call or the file for a strategy, and for what `spec` says is there now.

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,23 +207,39 @@ def _sentence(error: BaseException) -> str:
     return text[:300] if text else type(error).__name__
 
 
+_taking = threading.Lock()  # one logger for the whole process: what is changed of it is put back before the next one
+
+
 @contextlib.contextmanager
 def _warnings_into(conflicts: list[str]) -> Iterator[None]:
-    """Take what transformers' generation code warns of as conflicts, instead of printing it."""
+    """Take what transformers' generation code warns of in this thread as conflicts, instead of printing it.
+
+    A run in another thread warns at the same time: its warnings go where they always go.
+    """
+    from transformers.utils import logging as of_transformers
+
+    logger, this_thread = logging.getLogger("transformers.generation"), threading.get_ident()
 
     class Take(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
+            if record.thread != this_thread:
+                if logger.parent is not None:
+                    logger.parent.callHandlers(record)
+                return
             text = " ".join(record.getMessage().split())
             # Flags without effect are told in our own words; what is not about caches is not asked here.
             if ("cache" in text or "compile" in text) and not text.startswith("The following generation flags"):
                 conflicts.append(text)
 
-    logger = logging.getLogger("transformers.generation")
-    handler, propagate = Take(level=logging.WARNING), logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+    handler = Take(level=logging.WARNING)
+    with _taking:
+        # What was warned of once in this process is part of this answer, too.
+        of_transformers.warning_once.cache_clear()
+        propagate = logger.propagate
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate

@@ -22,6 +22,7 @@ class ModelThread:
 
     def __init__(self, name: str = "kvdemo-model") -> None:
         self._closed = False
+        self._order = threading.Lock()  # a job is put in before the end, or never
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -29,10 +30,6 @@ class ModelThread:
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Run `job` in the model's thread; its result or exception is in the future. Cancelled once it is closed."""
         future: Future[T] = Future()
-        if self._closed:
-            future.cancel()
-            future.set_running_or_notify_cancel()
-            return future
 
         def run() -> None:
             if not future.set_running_or_notify_cancel():
@@ -44,13 +41,19 @@ class ModelThread:
             else:
                 future.set_result(result)
 
-        self._jobs.put(run)
+        with self._order:
+            if not self._closed:
+                self._jobs.put(run)
+                return future
+        future.cancel()
+        future.set_running_or_notify_cancel()
         return future
 
     def close(self) -> None:
         """End the thread after the jobs it already has."""
-        self._closed = True
-        self._jobs.put(None)
+        with self._order:
+            self._closed = True
+            self._jobs.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 

@@ -17,7 +17,7 @@ from kvdemo.ui.chat_settings import ChatSettings, remembered, restored
 from kvdemo.ui.chat_turns import ChatView, updates
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.conversation_file import as_json, as_markdown, opened
-from kvdemo.ui.exports import Exports
+from kvdemo.ui.exports import Exports, saved
 from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, stopping, unhurried
 
 __all__ = ["TIMES_PLACE", "wire_files", "wire_settings", "wire_times"]
@@ -123,17 +123,15 @@ def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
 
 
 def _saved(exports: Exports, backend: Any, kind: str) -> Callable[..., list[Any]]:
-    def saved(conversation: Conversation, system_prompt: str) -> list[Any]:
-        """The file, and its name: as soon as the browser shows the name it saves the file."""
+    def save(conversation: Conversation, system_prompt: str) -> list[Any]:
         try:
             model = backend.describe()
         except KvdemoError:
             model = None
-        written = (as_json if kind == "json" else as_markdown)(conversation, model, system_prompt)
-        path = exports.write("kvdemo-conversation", kind, written)
-        return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>']
+        written = as_json if kind == "json" else as_markdown
+        return saved(exports, "kvdemo-conversation", kind, lambda: written(conversation, model, system_prompt))
 
-    return saved
+    return save
 
 
 def _opened(limit_bytes: int) -> Callable[..., list[Any]]:

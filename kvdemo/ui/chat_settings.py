@@ -74,7 +74,7 @@ def _read(kept: object) -> dict[str, Any]:
         return {}
     try:
         values = json.loads(kept)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 

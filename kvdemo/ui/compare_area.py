@@ -11,15 +11,14 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.errors import KvdemoError
 from kvdemo.facts.questions import GrowthResult, PromptSetResult
 from kvdemo.ui import compare_runs
 from kvdemo.ui.compare_change import change_card
 from kvdemo.ui.compare_files import FILES, content_of
-from kvdemo.ui.compare_question import Question, notice, refusal
+from kvdemo.ui.compare_question import Question
 from kvdemo.ui.compare_results import charts, empty_result
 from kvdemo.ui.compare_runs import CompareView
-from kvdemo.ui.exports import Exports
+from kvdemo.ui.exports import Exports, saved
 from kvdemo.ui.markup import fragment
 from kvdemo.ui.wiring import LIGHT, MODEL, owner_of, unhurried
 
@@ -239,14 +238,9 @@ def _redraw(area: Area) -> Callable[..., list[Any]]:
 
 
 def _saved(backend: Any, exports: Exports, key: str, kind: str, suffix: str) -> Callable[..., list[Any]]:
-    def saved(result: Any, chosen: Any) -> list[Any]:
-        """The file, and its name: as soon as the browser shows the name it saves the file."""
+    def save(result: Any, chosen: Any) -> list[Any]:
         if result is None:
             return [gr.skip(), gr.skip()]
-        try:
-            path = exports.write(f"kvdemo-{key}", suffix, content_of(kind, backend, result, chosen))
-        except KvdemoError as error:
-            return [gr.skip(), notice(refusal(error))]
-        return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>']
+        return saved(exports, f"kvdemo-{key}", suffix, lambda: content_of(kind, backend, result, chosen))
 
-    return saved
+    return save

@@ -95,8 +95,9 @@ def side_by_side(one: AnyResult, other: AnyResult) -> list[Any]:
 
 def hidden() -> list[Any]:
     """The values that put it away."""
-    nothing = gr.update(value=None, visible=False)
-    return [gr.update(visible=False), "", *[""] * 4, *[nothing] * (2 * NUM_CHARTS)]
+    # One of its own for each: Gradio empties an update while it shows it, so that the next output would get no value.
+    plots = [gr.update(value=None, visible=False) for _ in range(2 * NUM_CHARTS)]
+    return [gr.update(visible=False), "", *[""] * 4, *plots]
 
 
 def differences(one: AnyResult, other: AnyResult) -> str:

@@ -5,18 +5,17 @@ A file that is opened comes from anybody: its size, its shape and every value in
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.prefix_code import PREFIX_CODE
 from kvdemo.experiments.question_documents import AnyResult, any_document, from_any_document
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.ui.compare_change import change_of, main_comparison
 from kvdemo.ui.compare_force import decision_for
+from kvdemo.ui.uploads import read_upload
 
-__all__ = ["FILES", "content_of", "read_file", "read_result"]
+__all__ = ["FILES", "content_of", "read_result"]
 
 # (key, what the button says, suffix)
 FILES = (
@@ -51,18 +50,4 @@ def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
 
 def read_result(path: object, limit_bytes: int) -> AnyResult:
     """The result in an uploaded JSON file; InvalidRequest that names the place of the first mistake."""
-    return from_any_document(loads(read_file(path, limit_bytes)))
-
-
-def read_file(path: object, limit_bytes: int) -> bytes:
-    """What is in an uploaded file, which is deleted; InvalidRequest when it is too large or cannot be read."""
-    if not isinstance(path, str):
-        raise InvalidRequest("file", "choose a file")
-    try:
-        if Path(path).stat().st_size > limit_bytes:
-            raise InvalidRequest("file", f"is larger than {limit_bytes // 2**20} MiB")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidRequest("file", "cannot be read") from error
-    finally:
-        Path(path).unlink(missing_ok=True)
+    return from_any_document(loads(read_upload(path, limit_bytes)))

@@ -14,10 +14,10 @@ from kvdemo.experiments.prompt_file import kind_of, read_prompts, representative
 from kvdemo.facts.questions import MAX_PROMPTS, PromptRow, PromptSetSpec
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int
 from kvdemo.facts.units import format_count
-from kvdemo.ui.compare_files import read_file
 from kvdemo.ui.compare_parts import Form, run_line, strategies_group
 from kvdemo.ui.compare_question import Question, budget_s, in_table_order, notice, refusal
 from kvdemo.ui.markup import fragment, text
+from kvdemo.ui.uploads import read_upload
 from kvdemo.ui.wiring import LIGHT
 
 __all__ = ["PROMPTS", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "prompts_form"]
@@ -161,7 +161,7 @@ def _uploaded(limit_bytes: int) -> Callable[..., list[Any]]:
         """The prompts of a file, or what is wrong with it; then those of the file before stay."""
         name = PurePath(path).name if isinstance(path, str) else ""
         try:
-            found = read_prompts(read_file(path, limit_bytes), kind_of(name))
+            found = read_prompts(read_upload(path, limit_bytes), kind_of(name))
         except KvdemoError as error:
             return [rows, gr.skip(), gr.skip(), gr.skip(), notice(refusal(error))]
         return [found, UPLOADED, gr.update(visible=False), _about(found, name), ""]

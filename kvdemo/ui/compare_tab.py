@@ -132,8 +132,7 @@ def _wire_count(form: FasterForm, backend: Any) -> None:
 
 def _show_question(chosen: str) -> list[Any]:
     """One question at a time; two results side by side belong to the one that is left."""
-    hide = gr.update(visible=False)
-    return [hide, "", *(gr.update(visible=question.key == chosen) for question in QUESTIONS)]
+    return [gr.update(visible=False), "", *(gr.update(visible=question.key == chosen) for question in QUESTIONS)]
 
 
 def _ready(backend: Any) -> Callable[..., list[Any]]:
@@ -142,8 +141,9 @@ def _ready(backend: Any) -> Callable[..., list[Any]]:
         if isinstance(backend.status(), Loading):
             return [gr.skip() for _ in range(2 + len(QUESTIONS))]
         rows = backend.strategies()
-        choices = gr.update(choices=strategy_choices(rows))
-        return [_count(backend)(*counted), strategy_notes(rows), *[choices] * 3, gr.update(choices=copyable(rows))]
+        # One of its own for each: Gradio empties an update while it shows it.
+        choices = [gr.update(choices=strategy_choices(rows)) for _ in range(3)]
+        return [_count(backend)(*counted), strategy_notes(rows), *choices, gr.update(choices=copyable(rows))]
 
     return ready
 

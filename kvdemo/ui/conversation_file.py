@@ -5,7 +5,6 @@ A file that is opened comes from anybody: its size, its shape and every value in
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
@@ -15,6 +14,7 @@ from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message, checked_text
 from kvdemo.ui.conversation import Conversation, Turn
+from kvdemo.ui.uploads import read_upload
 
 __all__ = ["as_json", "as_markdown", "opened"]
 
@@ -58,7 +58,7 @@ def as_markdown(conversation: Conversation, model: ModelFacts | None, system_pro
 
 def opened(path: object, limit_bytes: int) -> tuple[Conversation, str]:
     """(conversation, system prompt) of a saved JSON file; InvalidRequest that names the place of the first mistake."""
-    data = loads(_content(path, limit_bytes))
+    data = loads(read_upload(path, limit_bytes))
     if not isinstance(data, dict) or data.get("kind") != "conversation" or data.get("schema") != SCHEMA:
         raise InvalidRequest("file", "is not a conversation that kvdemo saved as JSON")
     turns = data.get("turns")
@@ -66,19 +66,6 @@ def opened(path: object, limit_bytes: int) -> tuple[Conversation, str]:
         raise InvalidRequest("turns", f"must be a list of at most {MOST_TURNS:,} turns")
     system_prompt = checked_text("system_prompt", data.get("system_prompt") or "", empty=True)
     return Conversation(tuple(_turn(turn, f"turns[{index}]") for index, turn in enumerate(turns))), system_prompt
-
-
-def _content(path: object, limit_bytes: int) -> bytes:
-    if not isinstance(path, str):
-        raise InvalidRequest("file", "choose a file")
-    try:
-        if Path(path).stat().st_size > limit_bytes:
-            raise InvalidRequest("file", f"is larger than {limit_bytes // 2**20} MiB")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidRequest("file", "cannot be read") from error
-    finally:
-        Path(path).unlink(missing_ok=True)
 
 
 def _turn(data: object, place: str) -> Turn:

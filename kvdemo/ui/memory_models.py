@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.facts.plans import Architecture
 from kvdemo.facts.requests import checked_number, checked_text
+from kvdemo.facts.text_files import text_of
+from kvdemo.ui.uploads import read_upload
 
 __all__ = [
     "BY_HAND",
@@ -110,19 +111,7 @@ def heads_of(text: object) -> int | Sequence[int] | None:
 
 def uploaded(path: object, limit_bytes: int) -> str:
     """The text of an uploaded config.json; the file is deleted whatever happens. InvalidRequest names what is wrong."""
-    if not isinstance(path, str):
-        raise InvalidRequest("config", "choose a file")
-    file = Path(path)
-    try:
-        if file.stat().st_size > limit_bytes:
-            raise InvalidRequest("config", f"the file is larger than {limit_bytes // 2**20} MiB")
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest("config", "the file is not UTF-8 text; a config.json is") from error
-    except OSError as error:
-        raise InvalidRequest("config", "the file cannot be read") from error
-    finally:
-        file.unlink(missing_ok=True)
+    return text_of("config", read_upload(path, limit_bytes, "config"))
 
 
 def can_be_typed(error: KvdemoError) -> bool:

@@ -1,0 +1,123 @@
+"""Files that a visitor saves and brings: a failure is said where the button is, and costs nobody anything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.settings import Settings
+from kvdemo.ui import chat_extras, compare_area
+from kvdemo.ui.compare_beside import hidden
+from kvdemo.ui.compare_tab import _ready, _show_question
+from kvdemo.ui.conversation import Conversation
+from kvdemo.ui.conversation_file import opened
+from kvdemo.ui.exports import Exports, saved
+from kvdemo.ui.memory_models import uploaded
+from kvdemo.ui.uploads import read_upload
+from tests.fake_backend import FakeBackend
+
+LIMIT = Settings().limits.upload_bytes
+CONFIG = '{"model_type": "größe"}'
+
+
+def test_a_folder_of_saved_files_that_was_removed_is_made_again() -> None:
+    exports = Exports()
+    first = exports.write("kvdemo", "txt", "one")
+    shutil.rmtree(first.parent.parent)
+    assert exports.write("kvdemo", "txt", "two").read_text() == "two"
+
+
+def test_what_cannot_be_saved_is_told_with_the_reason_and_without_the_place() -> None:
+    exports = Exports()
+    kept, words = saved(exports, "k" * 300, "txt", lambda: "one")
+    assert kept == gr.skip()
+    assert 'role="alert"' in words
+    assert "cannot be saved on the machine that runs this page: File name too long" in words
+    assert str(exports.write("k", "txt", "x").parent.parent) not in words
+
+
+def test_a_file_that_cannot_be_made_is_told_where_the_button_is(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> str:
+        raise ZeroDivisionError
+
+    assert "could not be made" in saved(Exports(), "kvdemo", "html", broken)[1]
+    assert "a file could not be made" in caplog.messages
+
+
+def test_the_buttons_of_chat_and_compare_save_after_the_folder_is_gone() -> None:
+    exports = Exports()
+    shutil.rmtree(exports.write("kvdemo", "txt", "one").parent.parent)
+    path, words = chat_extras._saved(exports, FakeBackend(), "json")(Conversation(), "")
+    assert json.loads(Path(path).read_text())["kind"] == "conversation"
+    assert "Saved as" in words
+    nothing = compare_area._saved(FakeBackend(), exports, "faster", "json", "json")(None, None)
+    assert nothing == [gr.skip(), gr.skip()]
+
+
+def test_every_output_gets_an_update_of_its_own() -> None:
+    """Gradio takes the value out of an update while it shows it: a second output would get none."""
+    ready: list[Any] = _ready(FakeBackend())("prompt", "", "")
+    for values in (hidden(), ready, _show_question("prompts")):
+        updates = [value for value in values if isinstance(value, dict) and value != gr.skip()]
+        assert updates
+        assert len({id(value) for value in updates}) == len(updates)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        CONFIG.encode(),
+        b"\xef\xbb\xbf" + CONFIG.encode(),
+        CONFIG.encode("utf-16"),
+        CONFIG.encode("utf-32")[:0] + CONFIG.encode(),
+    ],
+)
+def test_an_uploaded_config_is_read_as_editors_save_it_and_deleted(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(data)
+    assert uploaded(str(path), LIMIT) == CONFIG
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_saved_conversation_opens_as_an_editor_saved_it_again(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "conversation.json"
+    path.write_text('{"schema": 1, "kind": "conversation", "turns": [{"question": "größe?"}]}', encoding)
+    assert opened(str(path), LIMIT)[0].turns[0].question == "größe?"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is not JSON: line 1"),
+        (b"\xff\xfe{", "not JSON that can be read"),
+        (b"[" * 100_000, "not JSON that can be read"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_in_words(tmp_path: Path, data: bytes, words: str) -> None:
+    path = tmp_path / "conversation.json"
+    path.write_bytes(data)
+    with pytest.raises(InvalidRequest, match=words):
+        opened(str(path), LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("no-such", "No such file"), (".", "Is a directory"), (None, "choose a file")]
+)
+def test_an_upload_that_is_not_there_is_refused_with_its_field(path: object, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"config: .*{words}"):
+        read_upload(path, LIMIT, "config")
+
+
+def test_an_upload_over_the_limit_is_refused_and_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    path.write_bytes(b"x" * 11)
+    with pytest.raises(InvalidRequest, match="larger than"):
+        read_upload(str(path), 10)
+    assert not path.exists()
