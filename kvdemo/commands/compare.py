@@ -14,7 +14,7 @@ import typer
 from kvdemo.commands import questions
 from kvdemo.commands.files import ANY_ENDING, check_targets, write_all
 from kvdemo.commands.options import JsonTo, Model, NewTokens, System
-from kvdemo.commands.session import OWNER, last, loaded_backend, stopping_on_ctrl_c
+from kvdemo.commands.session import OWNER, last, loaded_backend, settings_for, stopping_on_ctrl_c
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
@@ -105,10 +105,20 @@ def compare(
     )
     if json_to != "-":
         print_result(result)
+        if report is not None and isinstance(result, ComparisonResult):
+            _print_own_command(result, settings_for(model).model)
     if interruption.happened:
         raise typer.Exit(130)
     if not written or any(run.status == "failed" for run in questions.runs_of(result)):
         raise typer.Exit(1)
+
+
+def _print_own_command(result: ComparisonResult, given: str | None) -> None:
+    """A report leaves open where a model lies; on this machine the command can say it."""
+    from kvdemo.reports.reproduce import command_of, to_fill_in
+
+    if given is not None and to_fill_in(result.model):
+        print(f"The report does not say where the model lies. Here, this repeats it:\n{command_of(result, given)}")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ class ModelFacts:
     context_limit        the model's own limit in tokens, None when it names none
     cache_bytes_per_token   of one sequence, in the model's dtype, below any window
     revision             commit of a hub snapshot, None otherwise
+    hub_id               owner/name on the hub; None for a folder or file of this machine, and in results before it was kept
     """
 
     name: str
@@ -30,6 +31,7 @@ class ModelFacts:
     has_chat_template: bool
     attention: str
     revision: str | None = None
+    hub_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from kvdemo.models.source import ModelSource
 from kvdemo.models.states import continues
 from kvdemo.models.thread import ModelThread
 from kvdemo.models.weights import cache_bytes_per_token, weigh
-from kvdemo.settings import Settings
+from kvdemo.settings import DEFAULT_MODEL, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -150,6 +150,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         has_chat_template=bool(tokenizer.chat_template),
         attention=getattr(model.config, "_attn_implementation", None) or "none",
         revision=folder.name if source.kind == "hub" else None,
+        hub_id=DEFAULT_MODEL if source.kind == "embedded" else source.hub_id,
     )
     return LoadedModel(
         model=model,

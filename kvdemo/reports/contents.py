@@ -20,7 +20,7 @@ from kvdemo.facts.results import ComparisonResult, Environment
 from kvdemo.facts.units import format_bytes, format_parameters
 from kvdemo.reports.compare_charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
 from kvdemo.reports.frames import arms_frame, runs_table
-from kvdemo.reports.reproduce import command_of, reproduce_script
+from kvdemo.reports.reproduce import command_of, is_local, reproduce_script, to_fill_in
 from kvdemo.reports.unknowns import not_yet_known
 from kvdemo.reports.work_chart import work_chart
 
@@ -88,6 +88,7 @@ def comparison_contents(
         "change": change,
         "command": command,
         "script": script,
+        "to_fill_in": to_fill_in(result.model),
     }
 
 
@@ -120,9 +121,11 @@ def verdicts(result: ComparisonResult) -> list[str]:
 
 def environment_rows(model: ModelFacts, environment: Environment) -> list[tuple[str, str]]:
     """The model and the machine."""
+    named, parameters = model.hub_id or model.name, format_parameters(model.num_parameters)
+    source = "Weights from a folder or file of the machine that measured." if is_local(model) else model.source
     about = {
-        "model": f"{model.name}, {format_parameters(model.num_parameters)} parameters, {model.dtype} on {model.device}",
-        "weights": f"{format_bytes(model.weight_bytes)}. {model.source}",
+        "model": f"{named}, {parameters} parameters, {model.dtype} on {model.device}",
+        "weights": f"{format_bytes(model.weight_bytes)}. {source}",
         "cache per token": format_bytes(model.cache_bytes_per_token),
         "attention": model.attention,
         "revision": model.revision,

@@ -50,6 +50,7 @@ def question_contents(result: QuestionResult, decision: CacheDecision | None) ->
         "change": None,
         "command": "",
         "script": PREFIX_CODE if isinstance(result, PrefixResult) else "",
+        "to_fill_in": "",
     }
 
 

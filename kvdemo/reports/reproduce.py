@@ -13,10 +13,11 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from kvdemo.caches.making import SLOTS
 from kvdemo.caches.strategies import slots_for, strategy_of
 from kvdemo.experiments.cache_advice import COMPILE_LINES
+from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.settings import DEFAULT_MODEL
 
-__all__ = ["command_of", "model_id", "reproduce_script", "templates"]
+__all__ = ["command_of", "is_local", "model_id", "reproduce_script", "templates", "to_fill_in"]
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -33,10 +34,30 @@ def templates() -> Templates:
     )
 
 
-def model_id(result: ComparisonResult) -> str:
-    """The name under which transformers finds the model: the default model's hub id, else the name as it is."""
-    name = result.model.name
-    return DEFAULT_MODEL if name == DEFAULT_MODEL.split("/")[-1] else name
+def model_id(model: ModelFacts) -> str:
+    """What names the model to others: its id on the hub, else a place for them to fill in.
+
+    Where it lies on the machine that measured is nobody else's business, and nobody else finds it there.
+    """
+    if model.hub_id is not None:
+        return model.hub_id
+    # Results from before ids were kept: only the default model's is known.
+    if model.name == DEFAULT_MODEL.split("/")[-1] and not is_local(model):
+        return DEFAULT_MODEL
+    return f"{'OWNER' if model.revision else 'PATH/TO'}/{model.name}"
+
+
+def is_local(model: ModelFacts) -> bool:
+    """Did the weights come from a folder or file that somebody gave?"""
+    return model.hub_id is None and model.source.startswith(("Weights from the folder ", "Weights from the file "))
+
+
+def to_fill_in(model: ModelFacts) -> str:
+    """What a reader of the command and the script has to put in, as a sentence; "" where they are complete."""
+    named = model_id(model)
+    if not named.startswith(("OWNER/", "PATH/TO/")):
+        return ""
+    return f"{named} stands for the model: put in its folder or its id on the hub."
 
 
 def reproduce_script(result: ComparisonResult) -> str:
@@ -56,7 +77,7 @@ def reproduce_script(result: ComparisonResult) -> str:
             about=f"Compares {', '.join(spec.strategies)} on one prompt, as kvdemo {version(result.environment.kvdemo)} did.",
             transformers=version(result.environment.transformers),
             imports=", ".join(sorted(imports)),
-            model=code(model_id(result)),
+            model=code(model_id(model)),
             dtype=model.dtype if model.dtype in DTYPES else "float32",
             device=code(model.device),
             as_chat=spec.as_chat,
@@ -116,11 +137,14 @@ def version(text: str) -> str:
     return "".join(char for char in text if char.isascii() and (char.isalnum() or char in ".+-"))[:40]
 
 
-def command_of(result: ComparisonResult) -> str:
-    """The command line that repeats the comparison; sampling other than greedy is not among its options."""
-    spec = result.spec
+def command_of(result: ComparisonResult, given: str | None = None) -> str:
+    """The command line that repeats the comparison; sampling other than greedy is not among its options.
+
+    given   the model as somebody named it on this machine, for a command that stays here
+    """
+    spec, named = result.spec, given or model_id(result.model)
     words = ["python", "-m", "kvdemo", "compare", "--prompt", spec.prompt]
-    words += [] if model_id(result) == DEFAULT_MODEL else ["--model", model_id(result)]
+    words += [] if named == DEFAULT_MODEL else ["--model", named]
     words += ["--chat"] if spec.as_chat else []
     words += ["--system", spec.system_prompt] if spec.system_prompt else []
     words += ["--max-new-tokens", str(spec.max_new_tokens)]

@@ -57,6 +57,7 @@ def setting_of(result: AnyResult) -> dict[str, Any]:
         **{name: value for name, value in request.items() if not isinstance(value, list | dict)},
         **sampling,
         "model": model.name,
+        "model_hub_id": model.hub_id,
         "model_revision": model.revision,
         "dtype": model.dtype,
         "device": model.device,

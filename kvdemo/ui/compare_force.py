@@ -44,6 +44,7 @@ def decision_for(backend: Any, model: ModelFacts) -> CacheDecision | None:
     try:
         loaded = backend.describe()
         same = (loaded.name, loaded.revision) == (model.name, model.revision)
+        same = same and (None in (loaded.hub_id, model.hub_id) or loaded.hub_id == model.hub_id)
         return backend.inspect(InspectSpec()) if same else None
     except KvdemoError:
         return None

@@ -24,10 +24,11 @@ MOST_TURNS = 1000
 
 def as_json(conversation: Conversation, model: ModelFacts | None, system_prompt: str) -> str:
     """The conversation with every turn's figures."""
+    named = ("name", "hub_id", "dtype", "device")
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "conversation",
-        "model": None if model is None else {"name": model.name, "dtype": model.dtype, "device": model.device},
+        "model": None if model is None else {part: getattr(model, part) for part in named},
         "system_prompt": system_prompt,
         "turns": [
             {

@@ -6,6 +6,7 @@ import codecs
 import csv
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,19 @@ def test_reports_and_csv_are_written_beside_what_is_printed(run: Run, tmp_path: 
     assert "Go back" in page
     with sheet.open(newline="") as rows:
         assert len(list(csv.DictReader(rows))) == 6
+
+
+def test_a_report_keeps_the_models_place_to_itself_and_the_terminal_says_the_command_with_it(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report.md"
+    status, out, _ = run("--max-new-tokens", "2", "--report", str(target))
+    assert status == 0
+    assert shlex.split(out.splitlines()[-1])[:8] == [
+        "python", "-m", "kvdemo", "compare", "--prompt", "The red cat was", "--model", str(folder),
+    ]  # fmt: skip
+    assert str(folder) not in target.read_text()
+    assert f"--model PATH/TO/{folder.name}" in target.read_text()
 
 
 def test_csv_says_to_a_spreadsheet_that_it_is_utf_8_and_reads_with_any_reader(run: Run, tmp_path: Path) -> None:

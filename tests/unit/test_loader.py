@@ -85,6 +85,16 @@ def test_a_folder_is_loaded_with_its_facts(saved: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_model_of_the_hub_keeps_the_id_that_names_it_to_others(saved: Path, tmp_path: Path) -> None:
+    source = ModelSource("hub", "tiny", "Weights from the local hub cache: owner/tiny.", saved, "owner/tiny", "tiny")
+    thread = ModelThread()
+    try:
+        loaded = thread.submit(lambda: load(Settings(home=tmp_path), source, thread=thread, progress=print)).result()
+    finally:
+        thread.close()
+    assert (loaded.facts.name, loaded.facts.hub_id) == ("tiny", "owner/tiny")
+
+
 def test_a_dtype_that_was_asked_for_is_used(saved: Path, tmp_path: Path) -> None:
     facts = load_from(saved, tmp_path, dtype="bfloat16", device="cpu").facts
     assert (facts.dtype, facts.weight_bytes) == ("bfloat16", facts.num_parameters * 2)

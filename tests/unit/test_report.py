@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -183,6 +184,38 @@ def test_the_command_repeats_the_comparison() -> None:
         "python -m kvdemo compare --prompt 'it'\"'\"'s' --max-new-tokens 120 "
         "--strategy none --strategy dynamic --rounds 6"
     )
+
+
+OF_THE_HUB = replace(MODEL, name="tiny-talker", hub_id="some-owner/tiny-talker", source="Weights from the hub.")
+IN_A_FOLDER = replace(MODEL, name="tiny-talker", source="Weights from the folder /home/me/tiny-talker.")
+
+
+def test_a_model_of_the_hub_is_named_by_its_full_id() -> None:
+    result = result_of(rounds=1, model=OF_THE_HUB)
+    assert "--model some-owner/tiny-talker " in command_of(result)
+    assert "else 'some-owner/tiny-talker'" in reproduce_script(result)
+    for form in (report_html, report_markdown):
+        assert "stands for the model" not in form(result)
+
+
+def test_a_folder_of_this_machine_is_a_place_to_fill_in_for_others_and_itself_in_the_local_command() -> None:
+    result = result_of(rounds=1, model=IN_A_FOLDER)
+    assert "--model PATH/TO/tiny-talker " in command_of(result)
+    assert "--model ./my models/tiny-talker" in " ".join(shlex.split(command_of(result, "./my models/tiny-talker")))
+    assert "else 'PATH/TO/tiny-talker'" in reproduce_script(result)
+    for form in (report_html, report_markdown):
+        assert "stands for the model: put in its folder" in form(result)
+        assert "/home/me" not in form(result)
+
+
+def test_a_folder_that_is_called_like_the_default_model_is_not_taken_for_it() -> None:
+    result = result_of(rounds=1, model=replace(IN_A_FOLDER, name="SmolLM2-135M-Instruct"))
+    assert "--model PATH/TO/SmolLM2-135M-Instruct " in command_of(result)
+
+
+def test_a_result_from_before_ids_were_kept_leaves_the_owner_open() -> None:
+    old = replace(MODEL, name="tiny-talker", revision="0123abc", source="Weights from the local hub cache.")
+    assert "--model OWNER/tiny-talker " in command_of(result_of(rounds=1, model=old))
 
 
 def test_the_script_is_short_and_needs_transformers_only() -> None:
