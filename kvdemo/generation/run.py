@@ -20,6 +20,7 @@ from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.device import Device, device_of
+from kvdemo.generation.ends import ends_seen_at_once
 from kvdemo.generation.logits import refuse_what_is_no_number
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Run:
     obtain           called first: the cache to fill (None without one), and what of it was there before
     give_back        called last, when generate has ended by itself or was cut, so that model and cache are sound
     stop, closed     somebody asked for its end; nobody reads it any more
+    make_device      the clocks and the memory of a type of device
     out              facts for the consumer, ended by exactly one Ended
     """
 
@@ -81,6 +83,7 @@ class Run:
     token_ids: tuple[int, ...]
     obtain: Callable[[], tuple[Cache | None, Reuse]]
     give_back: Callable[[Run], None]
+    make_device: Callable[[str], Device] = device_of
     cache: Cache | None = None
     reuse: Reuse = field(default_factory=lambda: Reuse("fresh", 0, 0))
     device: Device = field(init=False)
@@ -90,6 +93,7 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     positions_computed: list[int] = field(default_factory=list)
     positions_read: list[int] = field(default_factory=list)
+    peak_bytes: int | None = None
     final_tokens: int = 0
     final_weight: CacheWeight = field(default_factory=lambda: CacheWeight(0, 0, {}))
     final_layers: tuple[LayerBytes, ...] = ()
@@ -98,7 +102,7 @@ class Run:
     _prompt_seen: bool = False
 
     def __post_init__(self) -> None:
-        self.device = device_of(self.loaded.model.device.type)
+        self.device = self.make_device(self.loaded.model.device.type)
 
     def work(self) -> None:
         """Run generate to its end; never raises, whatever happens is in `out`."""
@@ -126,6 +130,8 @@ class Run:
                 why = str(cut)
             finally:
                 self.loaded.gate.listener = None
+                # Here and now: as soon as this run has ended, the next one makes the device forget its peak.
+                self.peak_bytes = self.device.peak_bytes()
             self.final_weight = weigh(self.cache)
             self.final_tokens = cached_tokens(self.cache)
             self.final_layers = () if self.cache is None else weigh_layers(self.cache)
@@ -158,7 +164,8 @@ class Run:
         if not request.sampling.greedy:
             torch.manual_seed(request.sampling.seed)
         input_ids = torch.tensor([self.token_ids], device=model.device)
-        model.generate(input_ids, attention_mask=torch.ones_like(input_ids), streamer=self, **options)
+        with ends_seen_at_once():
+            model.generate(input_ids, attention_mask=torch.ones_like(input_ids), streamer=self, **options)
 
     def _sampling(self) -> dict[str, Any]:
         sampling = self.request.sampling

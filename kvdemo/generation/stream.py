@@ -12,7 +12,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from kvdemo.facts.events import (
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.admission import checked_slots, refuse_generation_config
+from kvdemo.generation.device import Device, device_of
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids, stop_strings
 from kvdemo.generation.text import IncrementalText
@@ -58,6 +59,7 @@ def stream(
     kept: KeptCaches | None = None,
     owner: str = "",
     stop: threading.Event | None = None,
+    make_device: Callable[[str], Device] = device_of,
 ) -> Iterator[GenerationEvent]:
     """Run the model once. The grammar of what it yields, with Working anywhere after PromptEncoded:
 
@@ -69,6 +71,7 @@ def stream(
     kept, owner   the caches kept between requests, and whose of them this run may continue; None: a fresh cache
     stop          set it at any time: the run ends within one forward, as cancelled; so it does when this is closed, and
                   closing returns when the run has really ended
+    make_device   the clocks and the memory of a type of device
     """
     entered_s = time.perf_counter()
     strategy = available_strategy(request.strategy, loaded.model)
@@ -83,6 +86,7 @@ def stream(
         encoded.token_ids,
         obtain=lambda: _obtain(run, slots, kept, owner),
         give_back=lambda ended: _give_back(ended, kept, owner),
+        make_device=make_device,
     )
     if stop is not None:
         run.stop = stop
@@ -252,7 +256,7 @@ class _Told:
             cache_bytes_by_token=tuple((step.weight.held_bytes, step.weight.storage_bytes) for step in run.steps),
             cache_layers=run.final_layers,
             cache_bytes_by_device=dict(run.final_weight.by_device),
-            peak_bytes=run.device.peak_bytes(),
+            peak_bytes=run.peak_bytes,
             peak_kind=run.device.peak_kind,
             compile_s=run.compile_s,
             notices=self._encoded.notices,

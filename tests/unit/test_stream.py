@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -464,6 +465,79 @@ def test_words_that_a_model_masks_out_are_no_fault() -> None:
         lambda _m, _i, logits: logits.index_fill(-1, torch.tensor([7]), -torch.inf)
     )
     assert run(loaded).status == "ok"
+    loaded.thread.close()
+
+
+class RecordedDevice:
+    """The memory of a fake accelerator that every run shares, and who asked for what in which thread."""
+
+    peak_kind = "allocator"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.peak = 0
+
+    def now_s(self) -> float:
+        return time.perf_counter()
+
+    def start_peak(self) -> None:
+        self._told("start")
+        self.peak = 0
+
+    def sample_peak(self) -> None:
+        self.peak += 1
+
+    def peak_bytes(self) -> int:
+        self._told("peak")
+        return self.peak
+
+    def _told(self, what: str) -> None:
+        self.calls.append((what, threading.current_thread().name))
+
+
+def test_the_peak_is_read_in_the_models_thread_before_the_next_run_begins(tiny: LoadedModel) -> None:
+    device, turnstile = RecordedDevice(), Turnstile(3)
+    first = stream(
+        tiny, GenerationRequest(PROMPT, 7, fixed_length=True), turnstile=turnstile, make_device=lambda _: device
+    )
+    begun = next(first)  # its reader is slow: the next run comes and goes before he looks at the end
+    events(tiny, GenerationRequest(PROMPT, 3, fixed_length=True), turnstile=turnstile, make_device=lambda _: device)
+    record = [begun, *first][-1].record
+    assert record.peak_bytes == 7
+    assert [what for what, _ in device.calls] == ["start", "peak", "start", "peak"]
+    assert {thread for _, thread in device.calls} == {"tiny-model"}
+
+
+def test_the_peak_of_a_run_that_failed_or_never_began_is_told_or_unknown(tiny: LoadedModel) -> None:
+    loaded, device = tiny_loaded(), RecordedDevice()
+    hook = fail_at(loaded, 3, RuntimeError("simulated"))
+    with pytest.raises(RunFailed) as caught:
+        events(loaded, GenerationRequest(PROMPT, 9), make_device=lambda _: device)
+    assert caught.value.record.peak_bytes == 2
+    hook.remove()
+    loaded.thread.close()
+    stop = threading.Event()
+    stop.set()
+    assert events(tiny, GenerationRequest(PROMPT, 9), stop=stop)[-1].record.peak_bytes is None
+
+
+def test_the_end_is_looked_for_at_every_step_on_devices_too_where_transformers_would_be_late() -> None:
+    from transformers.generation.utils import DeferredStopCheck
+
+    def late() -> bool:
+        return bool(DeferredStopCheck.is_supported(torch.device("mps"), None, False, is_assistant=False))
+
+    loaded, seen = tiny_loaded(), []
+    loaded.model.register_forward_hook(lambda *_: seen.append(late()))
+    assert late()
+    assert run(loaded, new_tokens=3, fixed_length=True).status == "ok"
+    assert seen == [False] * 3
+    assert late()
+    hook = fail_at(loaded, 1, RuntimeError("simulated"))
+    with pytest.raises(RunFailed):
+        run(loaded)
+    hook.remove()
+    assert late()
     loaded.thread.close()
 
 
