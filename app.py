@@ -62,11 +62,12 @@ def serve(arguments: argparse.Namespace) -> int:
     gc.disable()
     from kvdemo.backend import Backend
     from kvdemo.ui.page import build_page, page_style
-    from kvdemo.web.launch import launch_settings
+    from kvdemo.web.launch import calm_queue, launch_settings
 
     backend = Backend(settings)
     served = launch_settings(settings, host=arguments.host, port=arguments.port)
     page = build_page(backend, settings).queue(**served.queue)
+    calm_queue(page)
     try:
         if settings.mode == "share":
             print("Asking for a public address; without a network that takes up to half a minute.", flush=True)

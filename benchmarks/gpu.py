@@ -22,6 +22,7 @@ from kvdemo.errors import ModelUnavailable
 from kvdemo.experiments.documents import document, dumps
 from kvdemo.experiments.wording import headline, plain, scope_line
 from kvdemo.facts.model import Ready
+from kvdemo.facts.plans import MeasuredPoint
 from kvdemo.facts.requests import CompareSpec, MeasureSpec
 from kvdemo.facts.results import ComparisonResult, Progress
 from kvdemo.settings import Settings
@@ -85,6 +86,8 @@ def memory(backend: Backend) -> dict[str, Any]:
     lengths = tuple(length for length in LENGTHS if length < limit) or (limit // 2,)
     points = []
     for point in backend.measure_memory(MeasureSpec(lengths), owner=OWNER):
+        if not isinstance(point, MeasuredPoint):  # a sign of life
+            continue
         points.append(point)
         off = point.held_bytes - point.predicted_bytes
         print(f"{point.strategy}, {point.seq_len:,} tokens: {point.held_bytes:,} bytes, {off:,} off", flush=True)

@@ -16,6 +16,7 @@ from kvdemo.caches.strategies import strategy_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.memory import free_bytes
@@ -110,14 +111,28 @@ class Engine:
         *,
         kept: KeptCaches | None = None,
         stop: threading.Event | None = None,
+        reader: Reader = AT_ONCE,
+        patient: bool = False,
     ) -> Iterator[GenerationEvent]:
-        """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already."""
+        """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already.
+
+        reader, patient   as for the stream
+        """
         loaded = self.ready()
         self.check(request)
         if request.timeout_s is None:
             request = dataclasses.replace(request, timeout_s=self.settings.limits.run_s)
         with contextlib.nullcontext(stop) if stop is not None else self.stoppable(owner) as flag:
-            yield from stream(loaded, request, turnstile=self.turnstile, kept=kept, owner=owner, stop=flag)
+            yield from stream(
+                loaded,
+                request,
+                turnstile=self.turnstile,
+                kept=kept,
+                owner=owner,
+                stop=flag,
+                reader=reader,
+                patient=patient,
+            )
 
     def check_length(self, request: GenerationRequest) -> EncodedPrompt:
         """The prompt as ids; InvalidRequest when prompt and answer do not fit the limits, the model or the memory."""

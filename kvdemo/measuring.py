@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from kvdemo.caches import strategies as table
 from kvdemo.caches.strategies import Strategy
 from kvdemo.engine import Engine
-from kvdemo.facts.events import Finished
+from kvdemo.facts.events import Finished, Waiting, Working
 from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, MeasuredPoint
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest, MeasureSpec
 from kvdemo.planner import plan
@@ -16,8 +17,10 @@ from kvdemo.planner import plan
 __all__ = ["measure"]
 
 
-def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str) -> Iterator[MeasuredPoint]:
-    """One point per strategy and length, one request each; ends early when it is stopped."""
+def measure(
+    engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str, reader: Reader = AT_ONCE
+) -> Iterator[MeasuredPoint | Waiting | Working]:
+    """One point per strategy and length, one request each, and its signs of life; ends early when it is stopped."""
     loaded = engine.ready()
     bytes_each = loaded.model.dtype.itemsize
     with engine.stoppable(owner) as stop:
@@ -27,7 +30,10 @@ def measure(engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: st
                 # A prompt of `length` tokens and one new one: the cache holds exactly `length` positions.
                 ids = tuple(1 + at % (loaded.facts.vocab_size - 1) for at in range(length))
                 record = None
-                for event in engine.run(GenerationRequest(ids, 1, key, fixed_length=True), owner, stop=stop):
+                request = GenerationRequest(ids, 1, key, fixed_length=True)
+                for event in engine.run(request, owner, stop=stop, reader=reader, patient=True):
+                    if isinstance(event, Waiting | Working):
+                        yield event
                     if isinstance(event, Finished):
                         record = event.record
                 if record is None or record.status != "ok":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.engine import Engine
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.events import GenerationEvent, Waiting, Working
 from kvdemo.facts.questions import PrefixSpec, PreparedPrefix
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.prompt import bare_ids, encode_prompt
 from kvdemo.models.loaded import LoadedModel
@@ -27,9 +28,11 @@ class SharedPrefix:
     slots   positions of the longest question with its answer: what a cache of fixed size must have, kept or not
     """
 
-    def __init__(self, engine: Engine, spec: PrefixSpec, owner: str, stop: threading.Event) -> None:
+    def __init__(
+        self, engine: Engine, spec: PrefixSpec, owner: str, stop: threading.Event, reader: Reader = AT_ONCE
+    ) -> None:
         """InvalidRequest when nothing can be kept, or a question with its answer does not fit."""
-        self._engine, self._owner, self._stop = engine, owner, stop
+        self._engine, self._owner, self._stop, self._reader = engine, owner, stop, reader
         self._store = KeptCaches(lambda _: 2**62, idle_s=86_400)
         loaded = engine.ready()
         if why := unkept_because(loaded.model, loaded.continues):
@@ -52,11 +55,14 @@ class SharedPrefix:
             )
         self.slots = max(map(len, questions)) + spec.max_new_tokens - 1
 
-    def prepare(self, spec: PrefixSpec) -> PreparedPrefix:
-        """Process what every question's prompt begins with, once, and keep it."""
+    def prepare(self, spec: PrefixSpec) -> Generator[GenerationEvent, None, PreparedPrefix]:
+        """Process what every question's prompt begins with, once, and keep it. Yields the signs of life of its run."""
         begin_s = time.perf_counter()
         # One new token: the cache then holds the prefix and nothing else.
-        self._read(GenerationRequest(self._prefix, 1, spec.strategy, fixed_length=True, cache_slots=self.slots))
+        request = GenerationRequest(self._prefix, 1, spec.strategy, fixed_length=True, cache_slots=self.slots)
+        for event in self._run(request, _PREFIX):
+            if isinstance(event, Waiting | Working):
+                yield event
         prepare_s = time.perf_counter() - begin_s
         cache_bytes = self._store.storage_bytes(_PREFIX)
         return PreparedPrefix(self._store.share(_PREFIX), cache_bytes, prepare_s)
@@ -64,13 +70,12 @@ class SharedPrefix:
     def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         """A run that begins with a copy of the prefix."""
         try:
-            yield from self._engine.run(request, _QUESTION, kept=self._store, stop=self._stop)
+            yield from self._run(request, _QUESTION)
         finally:
             self._store.release(_QUESTION)
 
-    def _read(self, request: GenerationRequest) -> None:
-        for _ in self._engine.run(request, _PREFIX, kept=self._store, stop=self._stop):
-            pass
+    def _run(self, request: GenerationRequest, owner: str) -> Iterator[GenerationEvent]:
+        return self._engine.run(request, owner, kept=self._store, stop=self._stop, reader=self._reader, patient=True)
 
 
 def text_of_length(loaded: LoadedModel, text: str, num_tokens: int) -> tuple[str, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
@@ -16,7 +16,15 @@ from kvdemo.experiments.prefix_reuse import prefix_reuse
 from kvdemo.experiments.prompt_set import prompt_set
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
-from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.events import (
+    Finished,
+    GenerationEvent,
+    PrefillProgress,
+    PromptEncoded,
+    TokenEmitted,
+    Waiting,
+    Working,
+)
 from kvdemo.facts.model import ModelFacts, ModelStatus, Ready, StrategyRow
 from kvdemo.facts.plans import (
     USUAL_BUDGET,
@@ -30,6 +38,7 @@ from kvdemo.facts.plans import (
     StoredWeights,
 )
 from kvdemo.facts.questions import GrowthSpec, PrefixSpec, PreparedPrefix, PromptSetSpec
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
@@ -190,12 +199,13 @@ class FakeBackend:
         owner: str,
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
+        reader: Reader = AT_ONCE,
     ) -> Iterator[GenerationEvent]:
         checked_int("max_new_tokens", max_new_tokens, 1, 4096)
         self.asked.append(
             (messages, {"max_new_tokens": max_new_tokens, "strategy": strategy, "sampling": sampling, "keep": keep})
         )
-        return self._play(self._events(strategy, len(messages)), owner)
+        return self._play(self._events(strategy, len(messages)), owner, self._stoppable(owner))
 
     def _events(self, strategy: str, num_messages: int) -> list[GenerationEvent]:
         if self.script is not None:
@@ -204,8 +214,9 @@ class FakeBackend:
         words[-1] = words[-1].rstrip()
         return answer_events(words, prompt_tokens=32 * num_messages, strategy=strategy)
 
-    def _play(self, events: list[GenerationEvent], owner: str) -> Iterator[GenerationEvent]:
-        stop = self._stops[owner] = Event()
+    def _play(self, events: list[GenerationEvent], owner: str, stop: Event) -> Iterator[GenerationEvent]:
+        """Every event is told by itself, as to a reader who hears all at once; a script says itself what comes in one go."""
+        by_itself = not any(isinstance(event, Working) for event in events)
         try:
             if self.error is not None:
                 raise self.error
@@ -220,36 +231,59 @@ class FakeBackend:
                 if isinstance(event, TokenEmitted):
                     told.append(event)
                 yield event
+                if by_itself and not isinstance(event, Waiting | Finished):
+                    yield Working(0.0)
         finally:
             self.closed.append(owner)
 
-    def compare(self, spec: CompareSpec, *, owner: str) -> Iterator[object]:
+    def _stoppable(self, owner: str) -> Event:
+        self._stops[owner] = Event()
+        return self._stops[owner]
+
+    def compare(self, spec: CompareSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
         """The real experiment on scripted runs."""
         self.describe()
         self.compared.append(spec)
         if self.error is not None:
             raise self.error
-        yield from compare(spec, self._run(owner), prompt_tokens=4, **self._common(owner))
+        stop = self._stoppable(owner)
+        yield from compare(spec, self._run(owner, stop), prompt_tokens=4, **self._common(stop, reader))
 
-    def growth(self, spec: GrowthSpec, *, owner: str) -> Iterator[object]:
+    def growth(self, spec: GrowthSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
         self.describe()
+        stop = self._stoppable(owner)
         yield from growth(
             spec,
-            self._run(owner),
+            self._run(owner, stop),
             prompt_of=lambda length: (" ".join(["word"] * length), length),
-            **self._common(owner),
+            **self._common(stop, reader),
         )
 
-    def prompt_set(self, spec: PromptSetSpec, *, owner: str) -> Iterator[object]:
+    def prompt_set(self, spec: PromptSetSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
         self.describe()
+        stop = self._stoppable(owner)
         yield from prompt_set(
-            spec, self._run(owner), count_tokens=lambda one: len(one.prompt.split()), **self._common(owner)
+            spec,
+            self._run(owner, stop),
+            count_tokens=lambda one: len(one.prompt.split()),
+            **self._common(stop, reader),
         )
 
-    def prefix_reuse(self, spec: PrefixSpec, *, owner: str) -> Iterator[object]:
+    def prefix_reuse(self, spec: PrefixSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
         self.describe()
-        run, prefix = self._run(owner), PreparedPrefix(500, 500 * PER_TOKEN, 1.5)
-        yield from prefix_reuse(spec, run, run, lambda _: prefix, **self._common(owner))
+        stop = self._stoppable(owner)
+        run = self._run(owner, stop)
+
+        def prepared(_: PrefixSpec) -> Generator[Working, None, PreparedPrefix]:
+            yield Working(0.0)
+            return PreparedPrefix(500, 500 * PER_TOKEN, 1.5)
+
+        def kept(request: GenerationRequest) -> Iterator[GenerationEvent]:
+            for event in run(request):
+                told = isinstance(event, Finished)
+                yield replace(event, record=replace(event.record, reused_tokens=3)) if told else event
+
+        yield from prefix_reuse(spec, run, kept, prepared, **self._common(stop, reader))
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
@@ -263,17 +297,17 @@ class FakeBackend:
     def recorded_result(self, name: str) -> AnyResult:
         return self.recordings[name]
 
-    def _common(self, owner: str) -> dict[str, Any]:
-        stop = self._stops[owner] = Event()
+    def _common(self, stop: Event, reader: Reader) -> dict[str, Any]:
         rows = {row.key: row for row in STRATEGIES}
-        return {"model": FACTS, "environment": ENVIRONMENT, "strategies": rows, "stop": stop.is_set}
+        where = replace(ENVIRONMENT, on_page=reader.on_page)
+        return {"model": FACTS, "environment": where, "strategies": rows, "stop": stop.is_set}
 
-    def _run(self, owner: str) -> Callable[[GenerationRequest], Iterator[GenerationEvent]]:
+    def _run(self, owner: str, stop: Event) -> Callable[[GenerationRequest], Iterator[GenerationEvent]]:
         def run(request: GenerationRequest) -> Iterator[GenerationEvent]:
             slower = 0.08 if request.strategy == "none" else 0.034
             words = [f" word{index}" for index in range(request.max_new_tokens)]
             events = answer_events(words, prompt_tokens=4, strategy=request.strategy, step_s=slower, reason="length")
-            return self._play(events, f"{owner}/run")
+            return self._play(events, f"{owner}/run", stop)
 
         return run
 
@@ -308,7 +342,7 @@ class FakeBackend:
     def plan_document(self, made: MemoryPlan) -> dict[str, object]:
         return plan.as_document(made)
 
-    def measure_memory(self, spec: MeasureSpec, *, owner: str) -> Iterator[MeasuredPoint]:
+    def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
         self.describe()
         for strategy in spec.strategies:
             for length in spec.lengths:
@@ -330,7 +364,12 @@ class FakeBackend:
         self.forgotten.append(owner)
 
     def turns_without_reuse(
-        self, conversations: tuple[tuple[Message, ...], ...], *, strategy: str = "dynamic", owner: str = ""
+        self,
+        conversations: tuple[tuple[Message, ...], ...],
+        *,
+        strategy: str = "dynamic",
+        owner: str = "",
+        reader: Reader = AT_ONCE,
     ) -> Iterator[RunRecord]:
         self.describe()
         for number, messages in enumerate(conversations, start=1):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvdemo.errors import RunFailed
-from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
@@ -103,12 +103,15 @@ class ScriptedRun:
     """Answers each request with the record that `script(request, number of earlier runs of that strategy)` makes.
 
     A record whose status is "failed" is raised with what it produced; the clock moves on by every run's last token.
+    beat_s   seconds of the clock after which a run says that it goes on; stop: ends it as the stream would, with its record
     """
 
     script: Script
     clock: Clock = field(default_factory=Clock)
     requests: list[GenerationRequest] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    beat_s: float = 0.5
+    stop: Callable[[], bool] = lambda: False
 
     def __call__(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         before = sum(earlier.strategy == request.strategy for earlier in self.requests)
@@ -116,10 +119,18 @@ class ScriptedRun:
         return self._events(request, self.script(request, before))
 
     def _events(self, request: GenerationRequest, made: RunRecord) -> Iterator[GenerationEvent]:
-        began_s = self.clock.now_s
+        began_s = told_s = self.clock.now_s
         try:
             yield PromptEncoded(made.prompt_tokens, made.queue_s, made.prepare_s)
             for index, (token, time_s) in enumerate(zip(made.token_ids, made.token_times_s, strict=True)):
+                if self.stop():
+                    ids, times_s = made.token_ids[:index], made.token_times_s[:index]
+                    ended = {"status": "cancelled", "finish_reason": "cancelled"}
+                    yield Finished("cancelled", replace(made, token_ids=ids, token_times_s=times_s, **ended))
+                    return
+                while told_s + self.beat_s < began_s + time_s:
+                    told_s = self.clock.now_s = told_s + self.beat_s
+                    yield Working(told_s - began_s)
                 self.clock.now_s = began_s + time_s
                 yield TokenEmitted(index, token, f" w{token}", time_s, index, 0, 0)
             if made.status == "failed":

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from kvdemo.backend.model import OverModel
 from kvdemo.errors import ContextFull
-from kvdemo.facts.events import Finished, GenerationEvent
+from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
 
@@ -31,8 +32,11 @@ class Chat(OverModel):
         owner: str = "",
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
+        reader: Reader = AT_ONCE,
     ) -> Iterator[GenerationEvent]:
-        """One answer. With `keep` the owner's cache from the turn before is continued, and this one kept.
+        """One answer, told as often as the reader wants to hear.
+
+        With `keep` the owner's cache from the turn before is continued, and this one kept.
 
         ContextFull before anything runs where the conversation is too long, with the number of turns to drop.
         """
@@ -48,16 +52,27 @@ class Chat(OverModel):
             self._engine.check_length(request)
         except ContextFull as error:
             raise self._with_turns_to_drop(error, request) from None
-        yield from self._engine.run(request, owner, kept=self._engine.kept if keep and owner else None)
+        kept = self._engine.kept if keep and owner else None
+        yield from self._engine.run(request, owner, kept=kept, reader=reader)
 
     def turns_without_reuse(
-        self, conversations: tuple[tuple[Message, ...], ...], *, strategy: str = "dynamic", owner: str = ""
-    ) -> Iterator[RunRecord]:
-        """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept."""
+        self,
+        conversations: tuple[tuple[Message, ...], ...],
+        *,
+        strategy: str = "dynamic",
+        owner: str = "",
+        reader: Reader = AT_ONCE,
+    ) -> Iterator[RunRecord | Waiting | Working]:
+        """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept.
+
+        Between the records there are the runs' signs of life.
+        """
         with self._engine.stoppable(owner) as stop:
             for messages in conversations:
                 request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK)
-                for event in self._engine.run(request, owner, stop=stop):
+                for event in self._engine.run(request, owner, stop=stop, reader=reader, patient=True):
+                    if isinstance(event, Waiting | Working):
+                        yield event
                     if isinstance(event, Finished):
                         if event.record.status != "ok":
                             return

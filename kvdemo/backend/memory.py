@@ -11,6 +11,7 @@ from kvdemo.backend.model import OverModel
 from kvdemo.engine import LoadModel, load_named
 from kvdemo.experiments.decoding import encoded
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
+from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.plans import (
     USUAL_BUDGET,
     Architecture,
@@ -20,6 +21,7 @@ from kvdemo.facts.plans import (
     MemoryRequest,
     StoredWeights,
 )
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.generation.environment import environment
 from kvdemo.generation.memory import machine_budget
@@ -137,9 +139,14 @@ class Memory(OverModel):
         """A plan as the JSON document of the command line and the API."""
         return plan.as_document(made)
 
-    def measure_memory(self, spec: MeasureSpec, *, owner: str = "") -> Iterator[MeasuredPoint]:
-        """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction."""
-        return measure(self._engine, spec, self.architecture(), owner)
+    def measure_memory(
+        self, spec: MeasureSpec, *, owner: str = "", reader: Reader = AT_ONCE
+    ) -> Iterator[MeasuredPoint | Waiting | Working]:
+        """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction.
+
+        Between the points there are the runs' signs of life.
+        """
+        return measure(self._engine, spec, self.architecture(), owner, reader)
 
     def measured_document(self, points: Sequence[MeasuredPoint]) -> dict[str, Any]:
         """Measured caches as the JSON document of the command line."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvdemo.backend.model import OverModel
+from kvdemo.experiments.attempt import Run
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.course import Step
 from kvdemo.experiments.growth import chosen_points, growth
@@ -25,6 +26,7 @@ from kvdemo.facts.questions import (
     PromptSetResult,
     PromptSetSpec,
 )
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import CompareSpec, GenerationRequest
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.generation.environment import environment
@@ -39,7 +41,9 @@ __all__ = ["Questions"]
 class Questions(OverModel):
     """The part of the backend that compares."""
 
-    def compare(self, spec: CompareSpec, *, owner: str = "") -> Iterator[Step | ComparisonResult]:
+    def compare(
+        self, spec: CompareSpec, *, owner: str = "", reader: Reader = AT_ONCE
+    ) -> Iterator[Step | ComparisonResult]:
         """The same prompt with every strategy of the spec, in rounds; the last thing yielded is the result."""
         loaded = self._engine.ready()
         prompt = spec.prompt_of_run()
@@ -48,29 +52,33 @@ class Questions(OverModel):
         with self._engine.stoppable(owner) as stop:
             yield from compare(
                 spec,
-                lambda request: self._engine.run(request, owner, stop=stop),
+                self._runs(owner, stop, reader),
                 prompt_tokens=len(ids),
                 gap=lambda one, other, made: largest_gap(loaded, self._engine.turnstile, ids, made, one, other, stop),
                 decode=_decoder(loaded),
-                **self._common(stop),
+                **self._common(stop, reader),
             )
 
-    def growth(self, spec: GrowthSpec, *, owner: str = "") -> Iterator[Step | GrowthPoint | GrowthResult]:
+    def growth(
+        self, spec: GrowthSpec, *, owner: str = "", reader: Reader = AT_ONCE
+    ) -> Iterator[Step | GrowthPoint | GrowthResult]:
         """The comparison at several lengths of prompt and answer."""
         loaded = self._engine.ready()
         with self._engine.stoppable(owner) as stop:
             answering = growth(
                 spec,
-                lambda request: self._engine.run(request, owner, stop=stop),
+                self._runs(owner, stop, reader),
                 prompt_of=lambda length: text_of_length(loaded, spec.prompt, length),
-                **self._common(stop),
+                **self._common(stop, reader),
             )
             for prompt_tokens, new_tokens in chosen_points(spec):
                 for key in spec.strategies:
                     self._engine.check_size(GenerationRequest(spec.prompt, new_tokens, key), prompt_tokens)
             yield from answering
 
-    def prompt_set(self, spec: PromptSetSpec, *, owner: str = "") -> Iterator[Step | PromptResult | PromptSetResult]:
+    def prompt_set(
+        self, spec: PromptSetSpec, *, owner: str = "", reader: Reader = AT_ONCE
+    ) -> Iterator[Step | PromptResult | PromptSetResult]:
         """The comparison on each of many prompts."""
         loaded = self._engine.ready()
 
@@ -82,23 +90,25 @@ class Questions(OverModel):
         with self._engine.stoppable(owner) as stop:
             yield from prompt_set(
                 spec,
-                lambda request: self._engine.run(request, owner, stop=stop),
+                self._runs(owner, stop, reader),
                 count_tokens=tokens_of,
-                **self._common(stop),
+                **self._common(stop, reader),
             )
 
-    def prefix_reuse(self, spec: PrefixSpec, *, owner: str = "") -> Iterator[Step | PrefixPair | PrefixResult]:
+    def prefix_reuse(
+        self, spec: PrefixSpec, *, owner: str = "", reader: Reader = AT_ONCE
+    ) -> Iterator[Step | PrefixPair | PrefixResult]:
         """A long system prompt with several questions: processed every time, or once and kept."""
         loaded = self._engine.ready()
         with self._engine.stoppable(owner) as stop:
-            shared = SharedPrefix(self._engine, spec, owner, stop)
+            shared = SharedPrefix(self._engine, spec, owner, stop, reader)
             yield from prefix_reuse(
                 spec,
-                lambda request: self._engine.run(request, owner, stop=stop),
+                self._runs(owner, stop, reader),
                 shared.run,
                 shared.prepare,
                 decode=_decoder(loaded),
-                **{**self._common(stop), "cache_slots": shared.slots},
+                **{**self._common(stop, reader), "cache_slots": shared.slots},
             )
 
     def recorded_results(self) -> tuple[str, ...]:
@@ -109,11 +119,15 @@ class Questions(OverModel):
         """The shipped result of this name; InvalidRequest for any other name."""
         return recorded_result(name)
 
-    def _common(self, stop: threading.Event) -> dict[str, Any]:
+    def _runs(self, owner: str, stop: threading.Event, reader: Reader) -> Run:
+        """Runs that belong together: one that finds no room waits for it, or it would count against its arm."""
+        return lambda request: self._engine.run(request, owner, stop=stop, reader=reader, patient=True)
+
+    def _common(self, stop: threading.Event, reader: Reader) -> dict[str, Any]:
         """What every experiment is told."""
         return {
             "model": self.describe(),
-            "environment": environment(),
+            "environment": environment(on_page=reader.on_page),
             "strategies": {row.key: row for row in self.strategies()},
             "cache_slots": lambda prompt, new: prompt + new - 1,
             "stop": stop.is_set,

@@ -10,7 +10,7 @@ import typer
 
 from kvdemo.commands.files import ANY_ENDING, check_targets, write_all
 from kvdemo.commands.options import JsonTo, Model, NewTokens, Seed, Strategy, System, Temperature
-from kvdemo.commands.session import OWNER, loaded_backend, stopping_on_ctrl_c
+from kvdemo.commands.session import CHATTING, OWNER, loaded_backend, stopping_on_ctrl_c
 from kvdemo.errors import RunFailed
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.records import RunRecord
@@ -38,7 +38,9 @@ def chat(
     out = sys.stderr if json_to == "-" else sys.stdout
     record, failed, written = None, None, True
     with loaded_backend(model, (strategy,)) as backend, stopping_on_ctrl_c(backend) as interruption:
-        events = backend.chat(turns, max_new_tokens=max_new_tokens, strategy=strategy, sampling=sampling, owner=OWNER)
+        events = backend.chat(
+            turns, max_new_tokens=max_new_tokens, strategy=strategy, sampling=sampling, owner=OWNER, reader=CHATTING
+        )
         try:
             for event in events:
                 if isinstance(event, PromptEncoded):

@@ -9,9 +9,9 @@ import typer
 
 from kvdemo.commands.files import ANY_ENDING, check_targets, read_text, write_all
 from kvdemo.commands.options import JsonTo
-from kvdemo.commands.session import OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
+from kvdemo.commands.session import MEASURING, OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import Budget, MemoryRequest
+from kvdemo.facts.plans import Budget, MeasuredPoint, MemoryRequest
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.terminal.memory import print_measured, print_plan
 
@@ -79,7 +79,8 @@ def memory(
 
 def _measure(spec: MeasureSpec, model: str | None, json_to: str | None) -> None:
     with loaded_backend(model, spec.strategies) as backend, stopping_on_ctrl_c(backend) as interruption:
-        points = tuple(backend.measure_memory(spec, owner=OWNER))
+        told = backend.measure_memory(spec, owner=OWNER, reader=MEASURING)
+        points = tuple(point for point in told if isinstance(point, MeasuredPoint))
         document = backend.measured_document(points)
     written = write_all({"json": (json_to, lambda: document)})
     if json_to != "-":

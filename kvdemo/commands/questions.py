@@ -9,6 +9,7 @@ from typing import Any
 
 from kvdemo.commands.files import read_bytes, read_text
 from kvdemo.commands.options import lengths
+from kvdemo.commands.session import MEASURING
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.prompt_file import kind_of, read_prompts, representative
 from kvdemo.experiments.question_documents import AnyResult
@@ -122,7 +123,7 @@ def steps(backend: Any, spec: Asked, owner: str) -> Iterator[Any]:
         PromptSetSpec: backend.prompt_set,
         PrefixSpec: backend.prefix_reuse,
     }
-    answering: Iterator[Any] = experiments[type(spec)](spec, owner=owner)
+    answering: Iterator[Any] = experiments[type(spec)](spec, owner=owner, reader=MEASURING)
     return answering
 
 

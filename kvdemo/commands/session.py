@@ -14,13 +14,25 @@ from typing import Any
 from kvdemo.ending import ENDING_SIGNALS
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import Failed
+from kvdemo.facts.reader import Reader
 from kvdemo.facts.requests import checked_choice
 from kvdemo.settings import Settings
 from kvdemo.terminal.progress import loading, progress
 
-__all__ = ["OWNER", "Interruption", "last", "loaded_backend", "settings_for", "stopping_on_ctrl_c"]
+__all__ = [
+    "CHATTING",
+    "MEASURING",
+    "OWNER",
+    "Interruption",
+    "last",
+    "loaded_backend",
+    "settings_for",
+    "stopping_on_ctrl_c",
+]
 
 OWNER = "cli"
+CHATTING = Reader(every_s=0.1)
+MEASURING = Reader(every_s=0.5)
 
 
 def settings_for(model: str | None) -> Settings:

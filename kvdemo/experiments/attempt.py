@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
-from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Waiting, Working
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import ArmEvent, ArmFailed
+from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 
-__all__ = ["Place", "Run", "Stop", "attempt", "never"]
+__all__ = ["Alive", "Place", "Run", "Stop", "attempt", "ends_a_wake_up", "never", "with_progress"]
+
+T = TypeVar("T")
 
 Run = Callable[[GenerationRequest], Iterator[GenerationEvent]]
+"""A run that somebody stops ends by itself, as cancelled, with everything it has made in its record."""
+
+Alive = Generator[object, None, T]
+"""Work that is not told event by event: something is yielded at least every half second, the last thing returned counts."""
+
 Stop = Callable[[], bool]
 
 
@@ -35,12 +43,27 @@ class Place:
     arm: str | None = None
 
 
-def attempt(
-    run: Run, request: GenerationRequest, place: Place, *, stop: Stop = never
-) -> Generator[ArmEvent | ArmFailed, None, RunRecord]:
+def ends_a_wake_up(event: GenerationEvent) -> bool:
+    """Has all been told that is known so far, with nothing decided? Then it is time to say how far the experiment is."""
+    return isinstance(event, Waiting | Working)
+
+
+def with_progress(work: Alive[T], progress: Callable[[], Progress]) -> Generator[Progress, None, T]:
+    """What `work` returns; each of its signs of life is told as progress."""
+    try:
+        while True:
+            next(work)
+            yield progress()
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        work.close()
+
+
+def attempt(run: Run, request: GenerationRequest, place: Place) -> Generator[ArmEvent | ArmFailed, None, RunRecord]:
     """What came of this request? Yields the run's events, returns its record with the place filled in.
 
-    Stopped between two events, the run is closed and its record is made of what was seen, status "cancelled".
     A request that is refused before anything was timed (a warm-up) raises InvalidRequest; later it counts as failed.
     """
     arm = place.arm or request.strategy
@@ -55,15 +78,13 @@ def attempt(
             if isinstance(event, PromptEncoded | TokenEmitted):
                 seen.append(event)
             yield ArmEvent(arm, place.round, place.warmup, event)
-            if stop():
-                return _placed(_record_of(request.strategy, seen, "cancelled"), place)
         raise RuntimeError("a run ended without Finished and without an error")
     except RunFailed as error:
         record, message = _placed(error.record, place), str(error)
     except KvdemoError as error:
         if isinstance(error, InvalidRequest) and place.warmup:
             raise
-        record, message = _placed(_record_of(request.strategy, seen, "failed", str(error)), place), str(error)
+        record, message = _placed(_record_of(request.strategy, seen, str(error)), place), str(error)
     finally:
         close = getattr(events, "close", None)
         if close is not None:
@@ -76,17 +97,15 @@ def _placed(record: RunRecord, place: Place) -> RunRecord:
     return replace(record, round=place.round, order=place.order, warmup=place.warmup)
 
 
-def _record_of(
-    strategy: str, seen: list[PromptEncoded | TokenEmitted], status: str, error: str | None = None
-) -> RunRecord:
-    """The record of a run that could not hand over its own: what its events told."""
+def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: str) -> RunRecord:
+    """The record of a run that failed and could not hand over its own: what its events told."""
     encoded = next((event for event in seen if isinstance(event, PromptEncoded)), None)
     tokens = [event for event in seen if isinstance(event, TokenEmitted)]
     last = tokens[-1] if tokens else None
     return RunRecord(
         strategy=strategy,
-        status=status,
-        finish_reason="cancelled" if status == "cancelled" else None,
+        status="failed",
+        finish_reason=None,
         prompt_tokens=encoded.prompt_tokens if encoded else 0,
         token_ids=tuple(token.token_id for token in tokens),
         token_times_s=tuple(token.time_s for token in tokens),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.attempt import Run, Stop, never
+from kvdemo.experiments.attempt import Alive, Run, Stop, never, with_progress
 from kvdemo.experiments.course import CacheSlots, Course, Step
 from kvdemo.experiments.summary import Decode, summarise
 from kvdemo.facts.model import ModelFacts, StrategyRow
@@ -19,7 +20,7 @@ from kvdemo.facts.results import ComparisonResult, Environment
 
 __all__ = ["Gap", "chosen_rows", "compare"]
 
-Gap = Callable[[str, str, tuple[int, ...]], float | None]
+Gap = Callable[[str, str, tuple[int, ...]], Alive[float | None]]
 """(baseline, candidate, tokens both made) -> largest difference of their logits over these, from an untimed pass."""
 
 
@@ -57,9 +58,11 @@ def compare(
         gaps: dict[str, float | None] = {}
         if gap is not None and reason not in ("stopped", "limit"):
             for row in course.to_measure_gaps(model.dtype):
-                yield course.progress(f"{row.label}: comparing its logits, not timed")
+                told = partial(course.progress, f"{row.label}: comparing its logits, not timed")
+                yield told()
                 with contextlib.suppress(KvdemoError):  # the figure is a supplement: without it the result stands
-                    gaps[row.key] = gap(rows[0].key, row.key, course.common_tokens(row.key))
+                    measured = gap(rows[0].key, row.key, course.common_tokens(row.key))
+                    gaps[row.key] = yield from with_progress(measured, told)
         yield summarise(
             spec,
             course.runs,

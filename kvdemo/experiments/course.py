@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from kvdemo.experiments.attempt import Place, Run, Stop, attempt
+from kvdemo.experiments.attempt import Place, Run, Stop, attempt, ends_a_wake_up
 from kvdemo.experiments.statistics import MIN_ROUNDS, is_clear, paired_ratios
 from kvdemo.experiments.summary import first_difference, paired
 from kvdemo.facts.model import StrategyRow
@@ -22,7 +22,6 @@ CacheSlots = Callable[[int, int], int]
 """(prompt tokens, new tokens) -> positions that a cache of fixed size should reserve."""
 
 WARMUP_TOKENS = 8
-PROGRESS_EVERY_S = 0.5
 CLEAR_WITHIN = 0.05
 
 
@@ -79,15 +78,15 @@ class Course:
         if self.limit_s is not None and self.elapsed_s() >= self.limit_s:
             return "limit"
         phase = self.phase(row, place)
-        began = told = self.clock()
+        began = self.clock()
         yield self.progress(phase, row, place)
-        attempted = attempt(self.run, self.request(row, place), place, stop=self.stop)
+        attempted = attempt(self.run, self.request(row, place), place)
         try:
             while True:
-                yield next(attempted)
-                if self.clock() - told >= PROGRESS_EVERY_S:
-                    told = self.clock()
-                    yield self.progress(phase, row, place, running_s=told - began)
+                step = next(attempted)
+                yield step
+                if isinstance(step, ArmEvent) and ends_a_wake_up(step.event):
+                    yield self.progress(phase, row, place, running_s=self.clock() - began)
         except StopIteration as end:
             record: RunRecord = end.value
         finally:

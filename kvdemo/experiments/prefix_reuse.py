@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.attempt import Place, Run, Stop, attempt, never
+from kvdemo.experiments.attempt import Alive, Place, Run, Stop, attempt, never, with_progress
 from kvdemo.experiments.course import WARMUP_TOKENS, Step
 from kvdemo.experiments.statistics import median, order_statistic_interval, paired_ratios, spread
 from kvdemo.experiments.summary import Decode, judge
@@ -23,7 +23,7 @@ from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, Pre
 
 __all__ = ["Prepare", "pays_after", "prefix_reuse", "summarise_prefix"]
 
-Prepare = Callable[[PrefixSpec], PreparedPrefix]
+Prepare = Callable[[PrefixSpec], Alive[PreparedPrefix]]
 
 
 def prefix_reuse(
@@ -66,6 +66,9 @@ def prefix_reuse(
         pairs: list[PrefixPair] = []
         warmups: list[RunRecord] = []
 
+        def preparing() -> Progress:
+            return Progress("processing the prefix once", 0, len(spec.questions), clock() - started)
+
         def ask(question: str, place: Place) -> Generator[Step, None, RunRecord]:
             words = "warming up, not timed" if place.warmup else f"question {place.round} of {len(spec.questions)}"
             arm = "processed every time" if place.arm == "fresh" else "prefix kept"
@@ -80,11 +83,11 @@ def prefix_reuse(
                 fixed_length=spec.fixed_length,
                 cache_slots=cache_slots,
             )
-            return (yield from attempt(runs[place.arm or "fresh"], request, place, stop=stop))
+            return (yield from attempt(runs[place.arm or "fresh"], request, place))
 
         warmups.append((yield from ask(spec.questions[0], Place(0, 1, warmup=True, arm="fresh"))))
-        yield Progress("processing the prefix once", 0, len(spec.questions), clock() - started)
-        prefix = prepare_prefix(spec)
+        yield preparing()
+        prefix = yield from with_progress(prepare_prefix(spec), preparing)
         warmups.append((yield from ask(spec.questions[0], Place(0, 2, warmup=True, arm="kept"))))
         if warmups[-1].status == "ok" and not warmups[-1].reused_tokens:
             raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")

@@ -75,7 +75,10 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """Nothing new for half a second: the run goes on. Lets a page notice that its reader has left."""
+    """All that is known so far has been told, and the run goes on: the moment to draw it.
+
+    At least every half second, so that a page notices that its reader has left.
+    """
 
     elapsed_s: float
 

@@ -30,7 +30,10 @@ STOP_REASONS = ("rounds", "clear", "budget", "stopped", "limit", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where something was measured."""
+    """Where something was measured.
+
+    on_page   by the process that served the page at the same time, which takes a few percent of the speed; None: not known
+    """
 
     kvdemo: str
     python: str
@@ -43,6 +46,7 @@ class Environment:
     accelerator: str | None
     commit: str | None
     measured_at: str
+    on_page: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from kvdemo.facts.results import Environment
 __all__ = ["environment"]
 
 
-def environment() -> Environment:
-    """The environment of this process, at this moment."""
+def environment(*, on_page: bool = False) -> Environment:
+    """The environment of this process, at this moment. on_page: it serves the page that asked for the measurement."""
     import torch
 
     return Environment(
@@ -31,6 +31,7 @@ def environment() -> Environment:
         accelerator=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         commit=_commit(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        on_page=on_page,
     )
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING
 
 from kvdemo.caches.strategies import slots_for, strategy_of
-from kvdemo.generation.turnstile import Turnstile
+from kvdemo.facts.events import Waiting, Working
+from kvdemo.generation.turnstile import HEARTBEAT_S, Turnstile, until_turn
 from kvdemo.models.loaded import LoadedModel
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["NotNumbers", "largest_gap", "refuse_what_is_no_number"]
-
-WAIT_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -56,25 +58,34 @@ def largest_gap(
     baseline: str,
     candidate: str,
     stop: threading.Event | None = None,
-) -> float | None:
+) -> Generator[Waiting | Working, None, float | None]:
     """The largest difference between the two strategies' logits over the steps that chose `made`, and the one after it.
 
     Both are given the same tokens, whatever they would have chosen. It stands in line like any run, and like a run it ends
-    within one forward when `stop` is set. None when it was stopped or failed: it is a supplement to runs that were made.
+    within one forward when `stop` is set. Yields a sign of life every half second. None when it was stopped or failed: it
+    is a supplement to runs that were made.
     """
-    stop = stop or threading.Event()
-    ticket = turnstile.join()
+    stop, closed = stop or threading.Event(), threading.Event()
+    begin_s = time.perf_counter()
+    ticket = turnstile.join(patient=True)
+    future: Future[float] | None = None
     try:
-        while not ticket.wait(WAIT_S):
-            if stop.is_set():
-                return None
-        return loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate, stop)).result()
-    except _Stopped:
+        yield from until_turn(ticket, stop)
+        if stop.is_set():
+            return None
+        future = loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate, (stop, closed)))
+        while wait([future], HEARTBEAT_S).not_done:
+            yield Working(time.perf_counter() - begin_s)
+        return future.result()
+    except (_Stopped, CancelledError):
         return None
     except Exception as error:
         log.warning("comparing logits failed: %s", type(error).__name__, exc_info=error)
         return None
     finally:
+        closed.set()
+        if future is not None:
+            wait([future])  # the turn ends when the model has really ended
         ticket.leave()
 
 
@@ -84,12 +95,12 @@ def _gap(
     made: tuple[int, ...],
     baseline: str,
     candidate: str,
-    stop: threading.Event,
+    stops: Sequence[threading.Event],
 ) -> float:
     import torch
 
     def before_forward(_: object) -> None:
-        if stop.is_set():
+        if any(stop.is_set() for stop in stops):
             raise _Stopped
 
     loaded.gate.listener = before_forward

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["Accepted", "Ended", "Run", "Step", "end_ids", "stop_strings"]
+__all__ = ["Accepted", "Ended", "Fact", "Run", "Step", "end_ids", "stop_strings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,9 @@ class Ended:
     error: BaseException | None = None
 
 
+Fact = Accepted | PrefillProgress | Step | Ended
+
+
 class _Cut(Exception):
     """Raised in a forward to end generate."""
 
@@ -75,6 +78,7 @@ class Run:
     stop, closed     somebody asked for its end; nobody reads it any more
     make_device      the clocks and the memory of a type of device
     out              facts for the consumer, ended by exactly one Ended
+    ended            set when all of them are in `out`
     """
 
     loaded: LoadedModel
@@ -87,7 +91,8 @@ class Run:
     cache: Cache | None = None
     reuse: Reuse = field(default_factory=lambda: Reuse("fresh", 0, 0))
     device: Device = field(init=False)
-    out: queue.SimpleQueue[Accepted | PrefillProgress | Step | Ended] = field(default_factory=queue.SimpleQueue)
+    out: queue.SimpleQueue[Fact] = field(default_factory=queue.SimpleQueue)
+    ended: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     closed: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
@@ -111,7 +116,12 @@ class Run:
         except BaseException as error:  # the consumer raises it
             self.cache = None  # what it holds now is anybody's guess
             ended = Ended("", error)
+        self.end_with(ended)
+
+    def end_with(self, ended: Ended) -> None:
+        """The last fact, which is told at once."""
         self.out.put(ended)
+        self.ended.set()
 
     def _until_end(self) -> Ended:
         import torch

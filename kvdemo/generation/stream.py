@@ -26,26 +26,25 @@ from kvdemo.facts.events import (
     PromptEncoded,
     Reuse,
     TokenEmitted,
-    Waiting,
     Working,
 )
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.admission import checked_slots, refuse_generation_config
 from kvdemo.generation.device import Device, device_of
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
-from kvdemo.generation.run import Accepted, Ended, Run, Step, end_ids, stop_strings
+from kvdemo.generation.run import Accepted, Ended, Fact, Run, Step, end_ids, stop_strings
 from kvdemo.generation.text import IncrementalText
-from kvdemo.generation.turnstile import Ticket, Turnstile
+from kvdemo.generation.turnstile import HEARTBEAT_S, Ticket, Turnstile, until_turn
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.states import unkept_because
 
 if TYPE_CHECKING:
     from transformers import Cache
 
-__all__ = ["HEARTBEAT_S", "stream"]
+__all__ = ["stream"]
 
-HEARTBEAT_S = 0.5
 PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\s'\"\\/]+[\\/])[^\s'\"]*")
 
 log = logging.getLogger(__name__)
@@ -59,9 +58,11 @@ def stream(
     kept: KeptCaches | None = None,
     owner: str = "",
     stop: threading.Event | None = None,
+    reader: Reader = AT_ONCE,
+    patient: bool = False,
     make_device: Callable[[str], Device] = device_of,
 ) -> Iterator[GenerationEvent]:
-    """Run the model once. The grammar of what it yields, with Working anywhere after PromptEncoded:
+    """Run the model once. The grammar of what it yields, with Working anywhere once it does not wait any more:
 
         Waiting(place)*  PromptEncoded  PrefillProgress(done, of)*  TokenEmitted*  Finished
 
@@ -71,6 +72,8 @@ def stream(
     kept, owner   the caches kept between requests, and whose of them this run may continue; None: a fresh cache
     stop          set it at any time: the run ends within one forward, as cancelled; so it does when this is closed, and
                   closing returns when the run has really ended
+    reader        how often he wants to hear; each time ends with Working
+    patient       wait in a full line, too, instead of TooBusy
     make_device   the clocks and the memory of a type of device
     """
     entered_s = time.perf_counter()
@@ -90,10 +93,10 @@ def stream(
     )
     if stop is not None:
         run.stop = stop
-    told = _Told(run, encoded, entered_s, prepare_s)
-    ticket = turnstile.join()
+    told = _Told(run, encoded, entered_s, prepare_s, reader)
+    ticket = turnstile.join(patient=patient)
     try:
-        yield from _wait(ticket, run.stop)
+        yield from until_turn(ticket, run.stop)
         if run.stop.is_set():
             ticket.leave()
             yield told.cancelled()
@@ -116,19 +119,11 @@ def stream(
         concurrent.futures.wait([future])
 
 
-def _wait(ticket: Ticket, stop: threading.Event) -> Iterator[Waiting]:
-    while not ticket.wait(0) and not stop.is_set():
-        if (place := ticket.place) > 0:
-            yield Waiting(place)
-        if ticket.wait(HEARTBEAT_S):
-            return
-
-
 def _after(done: concurrent.futures.Future[None], run: Run, ticket: Ticket) -> None:
     """The turn ends when the run has really ended, even if nobody listens any more."""
     ticket.leave()
     if done.cancelled():  # the model's thread was closed before it came to this run
-        run.out.put(Ended("cancelled"))
+        run.end_with(Ended("cancelled"))
 
 
 def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:
@@ -149,8 +144,9 @@ def _give_back(run: Run, kept: KeptCaches | None, owner: str) -> None:
 class _Told:
     """The consumer's side of a run: facts from the model's thread become events."""
 
-    def __init__(self, run: Run, encoded: EncodedPrompt, entered_s: float, prepare_s: float) -> None:
+    def __init__(self, run: Run, encoded: EncodedPrompt, entered_s: float, prepare_s: float, reader: Reader) -> None:
         self._run = run
+        self._reader = reader
         self._encoded = encoded
         self._entered_s = entered_s
         self._prepare_s = prepare_s
@@ -158,14 +154,11 @@ class _Told:
         self._text = IncrementalText(run.loaded.tokenizer, stop_strings(run.loaded, run.request))
 
     def events(self) -> Iterator[GenerationEvent]:
-        run, index = self._run, 0
-        while True:
-            try:
-                fact = run.out.get(timeout=HEARTBEAT_S)
-            except queue.Empty:
+        index = 0
+        for fact in self._facts():
+            if fact is None:
                 yield Working(time.perf_counter() - self._entered_s)
-                continue
-            if isinstance(fact, Accepted):
+            elif isinstance(fact, Accepted):
                 self._queue_s = max(0.0, fact.at_s - self._entered_s - self._prepare_s)
                 yield self._encoded_event(fact)
             elif isinstance(fact, PrefillProgress):
@@ -177,6 +170,29 @@ class _Told:
             else:
                 yield self._end(fact)
                 return
+
+    def _facts(self) -> Iterator[Fact | None]:
+        """What the model's thread has put down, as often as the reader wants to hear; None: that was all for now.
+
+        A reader who waits for the next fact is woken by every token. One who waits for the end, and looks at the facts
+        when his time is over, leaves the interpreter to the thread that runs the model.
+        """
+        run, every_s = self._run, min(self._reader.every_s, HEARTBEAT_S)
+        while not every_s:
+            try:
+                yield run.out.get(timeout=HEARTBEAT_S)
+            except queue.Empty:
+                yield None
+        quiet_s = 0.0
+        while True:
+            run.ended.wait(every_s)
+            quiet_s += every_s
+            for _ in range(run.out.qsize()):
+                quiet_s = 0.0
+                yield run.out.get()
+            if not quiet_s or quiet_s + every_s > HEARTBEAT_S:
+                quiet_s = 0.0
+                yield None
 
     def cancelled(self) -> Finished:
         """The end of a run that was stopped while it stood in line."""

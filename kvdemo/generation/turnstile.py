@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 
 from kvdemo.errors import TooBusy
+from kvdemo.facts.events import Waiting
 
-__all__ = ["Ticket", "Turnstile"]
+__all__ = ["HEARTBEAT_S", "Ticket", "Turnstile", "until_turn"]
+
+HEARTBEAT_S = 0.5
+"""Nobody who reads what goes on is left without a sign of life for longer."""
 
 
 class Ticket:
@@ -33,18 +38,30 @@ class Ticket:
         self._turnstile._leave(self)
 
 
+def until_turn(ticket: Ticket, stop: threading.Event) -> Iterator[Waiting]:
+    """Wait for one's turn, or until `stop` is set; one's place meanwhile, at least every half second."""
+    while not ticket.wait(0) and not stop.is_set():
+        if (place := ticket.place) > 0:
+            yield Waiting(place)
+        if ticket.wait(HEARTBEAT_S):
+            return
+
+
 class Turnstile:
-    """One run at a time. At most `max_waiting` stand behind the one who runs."""
+    """One run at a time. At most `max_waiting` stand behind the one who runs, and whoever is patient."""
 
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._line: deque[Ticket] = deque()
         self._moved = threading.Condition()
 
-    def join(self) -> Ticket:
-        """Take the last place in line; TooBusy when the line is full."""
+    def join(self, *, patient: bool = False) -> Ticket:
+        """Take the last place in line; TooBusy when the line is full, unless one is `patient`.
+
+        patient   one of several runs that belong together: a refusal would spoil what the others have measured
+        """
         with self._moved:
-            if len(self._line) > self._max_waiting:
+            if len(self._line) > self._max_waiting and not patient:
                 raise TooBusy(f"{self._max_waiting} requests wait already, which is the limit. Try again in a minute.")
             ticket = Ticket(self)
             self._line.append(ticket)

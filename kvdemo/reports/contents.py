@@ -130,6 +130,7 @@ def environment_rows(model: ModelFacts, environment: Environment) -> list[tuple[
         "attention": model.attention,
         "revision": model.revision,
         **asdict(environment),
+        "on_page": {True: "yes", False: "no", None: "not known"}[environment.on_page],
     }
     return [(name.replace("_", " "), "none" if value is None else str(value)) for name, value in about.items()]
 

@@ -3,7 +3,6 @@
 Gradio reads the signatures while the page is built, so that annotations here are objects, not text.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -12,16 +11,23 @@ import gradio as gr
 
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.documents import document, run_document
-from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.events import (
+    Finished,
+    GenerationEvent,
+    PrefillProgress,
+    PromptEncoded,
+    TokenEmitted,
+    Waiting,
+    Working,
+)
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
 from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_text
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
-from kvdemo.ui.wiring import owner_of, unhurried
+from kvdemo.ui.wiring import CHATTING, MEASURING, owner_of, unhurried
 
 __all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_dict", "memory_endpoint"]
 
 PLACE = "api"
-HEARTBEAT_S = 0.5
 
 
 def add_api(backend: Any) -> None:
@@ -52,9 +58,14 @@ def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
                 strategy=strategy,
                 sampling=SamplingParams(temperature=temperature, seed=seed),
                 owner=owner_of(request, PLACE),
+                reader=CHATTING,
             )
+            news = False
             for event in unhurried(events):
-                yield event_as_dict(event)
+                # After news it would say nothing; alone it lets Gradio notice that the caller has left.
+                if not (news and isinstance(event, Working)):
+                    yield event_as_dict(event)
+                news = not isinstance(event, Working)
         except KvdemoError as error:
             raise _refusal(error) from error
 
@@ -74,15 +85,9 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
             if not isinstance(strategies, list):
                 raise InvalidRequest("strategies", "must be a list of keys")
             spec = CompareSpec(prompt, tuple(strategies), max_new_tokens, rounds)
-            steps = backend.compare(spec, owner=owner_of(request, PLACE))
-            told_s = time.monotonic()
-            for step in unhurried(steps):
-                told = _step_as_dict(step)
-                # Only at a yield can it be noticed that the caller has left.
-                if told is None and time.monotonic() - told_s >= HEARTBEAT_S:
-                    told = {"event": "working"}
-                if told is not None:
-                    told_s = time.monotonic()
+            for step in unhurried(backend.compare(spec, owner=owner_of(request, PLACE), reader=MEASURING)):
+                # Only at a yield can it be noticed that the caller has left: there is progress every half second.
+                if (told := _step_as_dict(step)) is not None:
                     yield told
         except KvdemoError as error:
             raise _refusal(error) from error
@@ -126,7 +131,7 @@ def memory_endpoint(backend: Any) -> Callable[..., dict]:
 def event_as_dict(event: GenerationEvent) -> dict[str, Any]:
     """An event of the stream as plain values."""
     if isinstance(event, Finished):
-        return {"event": "finished", "reason": event.reason, **run_document(event.record)}
+        return {"event": "finished", "reason": event.reason, "on_page": True, **run_document(event.record)}
     names = {Waiting: "waiting", PromptEncoded: "prompt_encoded", PrefillProgress: "prefill_progress"}
     name = "token" if isinstance(event, TokenEmitted) else names.get(type(event), "working")
     return {"event": name, **asdict(event)}

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvdemo.errors import KvdemoError
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import format_count, format_seconds
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import text
+from kvdemo.ui.wiring import MEASURING
 
 __all__ = ["drawn", "measured_without_reuse", "prefill_tokens_per_s", "saved_words"]
 
@@ -39,10 +41,11 @@ def measured_without_reuse(
     times: list[float | None] = []
     yield _said(f"Reading turn 1 of {len(turns)} again, with an empty cache."), ()
     try:
-        runs = backend.turns_without_reuse(turns, strategy=str(strategy), owner=owner)
+        runs = backend.turns_without_reuse(turns, strategy=str(strategy), owner=owner, reader=MEASURING)
         try:
-            for record in runs:
-                times.append(record.ttft_s)
+            for told in runs:
+                if isinstance(told, RunRecord):
+                    times.append(told.ttft_s)
                 words = f"{len(times)} of {len(turns)} turns measured without reuse."
                 yield _said(words), tuple(times)
         finally:

@@ -14,6 +14,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.errors import ContextFull, KvdemoError, RunFailed
+from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import Message
 from kvdemo.facts.units import format_bytes
@@ -24,7 +25,7 @@ from kvdemo.ui.chat_times import prefill_tokens_per_s, saved_words
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import text
 from kvdemo.ui.run_view import RunView
-from kvdemo.ui.wiring import PACE_S
+from kvdemo.ui.wiring import CHATTING
 
 __all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "settled", "take", "updates"]
 
@@ -104,7 +105,7 @@ def answer(
     kept_words: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[ChatView]:
-    """Answer the last question: a view at most every PACE_S, at once for each change of phase, the last one complete."""
+    """Answer the last question: one view each time the run has told what is new, the last one complete."""
     if not conversation.running:
         # Gradio empties every output of a generator that yields nothing.
         yield ChatView()
@@ -131,14 +132,14 @@ def answer(
             sampling=settings.sampling(),
             owner=owner,
             keep=settings.keep is True,
+            reader=CHATTING,
         )
         try:
             for event in events:
-                phase = view.phase
                 view = view.after(event)
                 # A long answer takes longer to draw: it is drawn less often.
-                pace_s = PACE_S * (1 + len(view.text) // DRAWN_CHARS)
-                if view.phase == "finished" or (phase == view.phase and clock() - shown_at < pace_s):
+                pace_s = CHATTING.every_s * (len(view.text) // DRAWN_CHARS)
+                if not isinstance(event, Waiting | Working) or clock() - shown_at < pace_s:
                     continue
                 shown_at = clock()
                 yield ChatView(live=live_answer(view), panel=drawn(), line=phone_line(view))

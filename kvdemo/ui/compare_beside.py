@@ -33,6 +33,7 @@ COMPARED = (
     ("environment", "kvdemo", "kvdemo"),
     ("environment", "commit", "Commit"),
     ("environment", "measured_at", "Measured at"),
+    ("environment", "on_page", "Measured on a page"),
     ("request", "prompt", "Prompt"),
     ("request", "prompt_tokens", "Prompt tokens"),
     ("request", "strategies", "Strategies"),

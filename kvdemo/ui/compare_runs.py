@@ -5,8 +5,7 @@ Handlers take plain values, make one backend call and give back CompareViews; co
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,7 @@ from kvdemo.ui.compare_change import arms, change_card, fastest
 from kvdemo.ui.compare_question import Question, notice, refusal
 from kvdemo.ui.compare_results import charts, empty_result, headline_card, result_tables, verdict_card
 from kvdemo.ui.compare_series import SeriesRun, so_far
-from kvdemo.ui.wiring import PACE_S
+from kvdemo.ui.wiring import MEASURING
 
 __all__ = ["CompareView", "count", "failed", "run", "shown"]
 
@@ -51,10 +50,8 @@ class CompareView:
     running: bool | None = None
 
 
-def run(
-    backend: Any, question: Question, form: Sequence[Any], owner: str, *, clock: Callable[[], float] = time.monotonic
-) -> Iterator[CompareView]:
-    """Ask the question: views at most every PACE_S while runs go on, the result at the end, all of it kept.
+def run(backend: Any, question: Question, form: Sequence[Any], owner: str) -> Iterator[CompareView]:
+    """Ask the question: a view with each progress while runs go on, the result at the end, all of it kept.
 
     What is refused is told before anything runs, and what stands on the page stays.
     """
@@ -64,21 +61,19 @@ def run(
         backend.describe()
         asked = question.read(backend, *form)
         so_far_run = _begin(backend, asked)
-        steps = getattr(backend, question.method)(asked, owner=owner)
+        steps = getattr(backend, question.method)(asked, owner=owner, reader=MEASURING)
         step = next(steps)
         begun = True
         so_far_run = so_far_run.after(step)
         head, live = _shown(question, so_far_run)
         yield CompareView("", head, live, "", "", result=None, arms=None, change="", running=True)
         _import_drawing()  # before the first run: these libraries take seconds to import
-        shown_at = -PACE_S
         while not isinstance(step, RESULTS):
-            if clock() - shown_at >= PACE_S:
-                shown_at = clock()
-                head, live = _shown(question, so_far_run)
-                yield CompareView(headline=head, live=live)
             step = next(steps)
             so_far_run = so_far_run.after(step)
+            if isinstance(step, Progress):  # it comes when all is told that is known so far
+                head, live = _shown(question, so_far_run)
+                yield CompareView(headline=head, live=live)
         # Columns of texts stay as they ended; what stood there so far is told by the table.
         yield shown(backend, step, live=columns(so_far_run) if isinstance(so_far_run, CompareRun) else "")
     except KvdemoError as error:

@@ -28,6 +28,7 @@ def as_json(conversation: Conversation, model: ModelFacts | None, system_prompt:
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "conversation",
+        "on_page": True,
         "model": None if model is None else {part: getattr(model, part) for part in named},
         "system_prompt": system_prompt,
         "turns": [

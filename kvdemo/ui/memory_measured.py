@@ -12,6 +12,7 @@ from kvdemo.facts.plans import Architecture, MeasuredPoint
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.facts.units import format_count
 from kvdemo.ui.markup import table, text
+from kvdemo.ui.wiring import MEASURING
 
 __all__ = ["Weighing", "lengths_of", "measure", "measured_card"]
 
@@ -40,10 +41,11 @@ def measure(backend: Any, owner: str, seq_len: object = None) -> Iterator[Weighi
         lengths = lengths_of(backend.architecture(), backend.describe().context_limit, seq_len)
         total = len(lengths) * len(keys)
         yield Weighing(_going(0, total))
-        found = backend.measure_memory(MeasureSpec(lengths, keys), owner=owner)
+        found = backend.measure_memory(MeasureSpec(lengths, keys), owner=owner, reader=MEASURING)
         try:
-            for point in found:
-                points.append(point)
+            for told in found:
+                if isinstance(told, MeasuredPoint):
+                    points.append(told)
                 yield Weighing(_going(len(points), total))
         finally:
             found.close()

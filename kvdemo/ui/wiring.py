@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-__all__ = ["LIGHT", "MODEL", "PACE_S", "SLOW", "owner_of", "stopping", "unhurried"]
+from kvdemo.facts.reader import Reader
+
+__all__ = ["CHATTING", "LIGHT", "MEASURING", "MODEL", "SLOW", "owner_of", "stopping", "unhurried"]
 
 T = TypeVar("T")
 
@@ -30,7 +32,8 @@ SLOW: dict[str, Any] = {
     "concurrency_id": "config",
     "concurrency_limit": 2,
 }
-PACE_S = 0.05
+CHATTING = Reader(every_s=0.1, on_page=True)
+MEASURING = Reader(every_s=0.5, on_page=True)
 
 
 def owner_of(request: gr.Request | None, place: str) -> str:

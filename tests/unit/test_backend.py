@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ import torch
 
 from kvdemo.backend import Backend
 from kvdemo.errors import ContextFull, InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
-from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
+from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting, Working
 from kvdemo.facts.model import Failed, Loading, Ready
-from kvdemo.facts.plans import MemoryRequest
+from kvdemo.facts.plans import MeasuredPoint, MemoryRequest
 from kvdemo.facts.questions import (
     GrowthResult,
     GrowthSpec,
@@ -24,6 +25,7 @@ from kvdemo.facts.questions import (
     PromptSetResult,
     PromptSetSpec,
 )
+from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
@@ -216,7 +218,7 @@ def test_the_operators_system_prompt_is_processed_once_and_copied_for_everybody(
 
 def test_the_same_turns_can_be_measured_without_reuse(backend: Backend) -> None:
     turns = (ASK, (*ASK, Message("assistant", "yo"), Message("user", "again")))
-    records = list(backend.turns_without_reuse(turns))
+    records = [told for told in backend.turns_without_reuse(turns) if isinstance(told, RunRecord)]
     assert [record.positions_computed for record in records] == [
         (len("<user>hi\n<assistant>"),),
         (len("<user>hi\n<assistant>yo\n<user>again\n<assistant>"),),
@@ -427,11 +429,145 @@ def test_the_shared_prefix_is_what_all_questions_begin_with() -> None:
     merging.close()
 
 
+# --- several runs that belong together -------------------------------------------------------------------------------
+
+
+LONG_PREFIX = PrefixSpec("A long system prompt. " * 10, ("one?", "two?"), max_new_tokens=3)
+TOGETHER: dict[str, Callable[..., Iterator[Any]]] = {
+    "compare": lambda one, **who: one.compare(CompareSpec(PROMPT, ("dynamic", "fp8"), 3), **who),
+    "growth": lambda one, **who: one.growth(
+        GrowthSpec(PROMPT, ("none", "dynamic"), prompt_tokens=(8,), new_tokens=(3,), longest_tokens=64), **who
+    ),
+    "prompt_set": lambda one, **who: one.prompt_set(
+        PromptSetSpec((PromptRow("one", "row 1"),), max_new_tokens=3), **who
+    ),
+    "prefix_reuse": lambda one, **who: one.prefix_reuse(LONG_PREFIX, **who),
+    "measure_memory": lambda one, **who: one.measure_memory(MeasureSpec((16,), ("dynamic", "static")), **who),
+    "turns_without_reuse": lambda one, **who: one.turns_without_reuse((ASK, ASK), **who),
+}
+
+
+def held_model(hold: threading.Event, release: threading.Event, forwards: list[int]) -> Any:
+    """The tiny model; once `hold` is set its forwards wait for `release`."""
+    model = tiny_model()
+
+    def before_forward(*_: Any) -> None:
+        forwards.append(1)
+        if hold.is_set():
+            assert release.wait(60)
+
+    model.register_forward_pre_hook(before_forward)
+    return model
+
+
+def records_in(value: Any) -> list[RunRecord]:
+    """Every record that a result, a point or an event holds, however deep."""
+    if isinstance(value, RunRecord):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [record for item in value for record in records_in(item)]
+    if dataclasses.is_dataclass(value):
+        return records_in([getattr(value, field.name) for field in dataclasses.fields(value)])
+    return []
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_a_full_line_is_waited_out_and_never_counted_against_an_arm(name: str) -> None:
+    backend = ready_backend(Limits(waiting=0))
+    ahead = backend._engine.turnstile.join()
+    steps = TOGETHER[name](backend, owner="me")
+    seen: list[Any] = []
+    while not any(isinstance(getattr(step, "event", step), Waiting) for step in seen):
+        seen.append(next(steps))
+    with pytest.raises(TooBusy):
+        next(backend.chat(ASK, max_new_tokens=2))
+    ahead.leave()
+    seen += steps
+    assert not [step for step in seen if isinstance(step, ArmFailed)]
+    assert {record.status for record in records_in(seen)} <= {"ok"}
+    assert not isinstance(seen[-1], Waiting)
+    backend.close()
+
+
+def test_logits_are_compared_after_a_full_line_too() -> None:
+    backend = ready_backend(Limits(waiting=0))
+    phase, ahead = "", None
+    for step in TOGETHER["compare"](backend, owner="me"):
+        if isinstance(step, Progress) and step.phase != phase:
+            phase = step.phase
+            if "comparing its logits" in phase:
+                ahead = backend._engine.turnstile.join()
+        elif isinstance(step, Progress) and ahead is not None:
+            ahead.leave()
+    assert isinstance(step, ComparisonResult)
+    assert step.comparisons[0].verdict.largest_gap is not None
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("compare", "warming up"),
+        ("compare", "comparing its logits"),
+        ("prefix_reuse", "processing the prefix"),
+        ("measure_memory", None),
+        ("turns_without_reuse", None),
+    ],
+)
+def test_a_model_that_takes_its_time_is_no_silence(name: str, phase: str | None) -> None:
+    """Only at a step can a page notice that its reader has left: here no forward ends before three of them have come."""
+    hold, release = threading.Event(), threading.Event()
+
+    backend = ready_backend(model=lambda: held_model(hold, release, []))
+    if phase is None:
+        hold.set()
+    quiet = 0
+    for step in TOGETHER[name](backend, owner="me", reader=Reader(every_s=0.5)):
+        if phase is not None and isinstance(step, Progress) and phase in step.phase:
+            hold.set()
+        quiet += hold.is_set() and isinstance(step, Progress | Working)
+        if quiet == 3:
+            release.set()
+    assert release.is_set()
+    assert not isinstance(step, Working)
+    backend.close()
+
+
+def test_whoever_stops_reading_while_logits_are_compared_ends_that_too() -> None:
+    hold, release, forwards = threading.Event(), threading.Event(), []
+    backend = ready_backend(model=lambda: held_model(hold, release, forwards))
+    steps = backend.compare(CompareSpec(PROMPT, ("dynamic", "fp8"), 400), owner="me")
+    for step in steps:
+        if hold.is_set():
+            break  # a sign of life: the logits are being computed
+        if isinstance(step, Progress) and "comparing its logits" in step.phase:
+            hold.set()
+    before = len(forwards)
+    leaving = threading.Thread(target=steps.close)
+    leaving.start()
+    release.set()
+    leaving.join()
+    assert backend._engine.turnstile.length == 0
+    assert len(forwards) < before + 400
+    assert list(backend.turns_without_reuse((ASK,)))
+    backend.close()
+
+
+@pytest.mark.parametrize("on_page", [False, True])
+def test_a_result_records_whether_it_was_made_on_a_page(backend: Backend, on_page: bool) -> None:
+    results = [
+        last(TOGETHER[name](backend, reader=Reader(on_page=on_page)))
+        for name in ("compare", "growth", "prompt_set", "prefix_reuse")
+    ]
+    assert [result.environment.on_page for result in results] == [on_page] * 4
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_measured_on_the_loaded_model_is_what_was_predicted_layer_by_layer(backend: Backend) -> None:
-    points = list(backend.measure_memory(MeasureSpec((16, 64), ("none", "dynamic", "static", "fp8"))))
+    told = backend.measure_memory(MeasureSpec((16, 64), ("none", "dynamic", "static", "fp8")))
+    points = [point for point in told if isinstance(point, MeasuredPoint)]
     assert [(point.strategy, point.seq_len) for point in points][2:4] == [("dynamic", 16), ("dynamic", 64)]
     for point in points:
         if point.strategy != "none":

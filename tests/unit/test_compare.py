@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.compare import compare
 from kvdemo.experiments.summary import arms, first_difference, summarise
-from kvdemo.facts.events import Finished
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, SamplingParams
 from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
@@ -27,11 +28,17 @@ def steady(request: GenerationRequest, earlier: int) -> RunRecord:
 
 def play(spec: CompareSpec, script: Script = steady, **options: Any) -> tuple[list[Any], ComparisonResult, ScriptedRun]:
     clock = Clock()
-    run = ScriptedRun(script, clock)
+    run = ScriptedRun(script, clock, stop=options.get("stop", lambda: False))
     defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
     *steps, result = compare(spec, run, **{**defaults, **options})
     assert isinstance(result, ComparisonResult)
     return steps, result, run
+
+
+def at_once(figure: float | None) -> Generator[Working, None, float | None]:
+    """A measurement that needs no time."""
+    yield from ()
+    return figure
 
 
 def spec_of(*strategies: str, **changes: Any) -> CompareSpec:
@@ -296,7 +303,11 @@ def verdict_of(
         made = ids[request.strategy]
         return record(request.strategy, even_times(0.1, 0.1, len(made)), made)
 
-    return play(spec_of(*strategies, **changes), script, model=model, gap=lambda *_: 0.25)[1].comparisons[0].verdict
+    return (
+        play(spec_of(*strategies, **changes), script, model=model, gap=lambda *_: at_once(0.25))[1]
+        .comparisons[0]
+        .verdict
+    )
 
 
 def test_equal_tokens_are_the_same_output() -> None:
@@ -329,9 +340,9 @@ def test_lower_precision_lossy_caches_and_sampling_raise_no_alarm(
 def test_a_lossy_arm_has_its_largest_logit_gap_up_to_the_difference() -> None:
     asked: list[tuple[str, str, tuple[int, ...]]] = []
 
-    def gap(*arguments: Any) -> float:
+    def gap(*arguments: Any) -> Generator[Working, None, float | None]:
         asked.append(arguments)
-        return 0.5
+        return at_once(0.5)
 
     def script(request: GenerationRequest, earlier: int) -> RunRecord:
         return record(request.strategy, (0.1, 0.2), (1, 2) if request.strategy == "none" else (1, 3))
@@ -398,3 +409,67 @@ def test_a_run_of_no_token_is_kept_and_makes_no_ratio() -> None:
     _, result, _ = play(spec_of(), lambda request, _: record(request.strategy, []))
     assert {item.ratio for item in result.comparisons if item.metric != "request_s"} == {None}
     assert len(result.runs) == 4
+
+
+# --- nobody who reads is left without a sign of life -------------------------------------------------------------------
+
+
+def test_nothing_is_further_apart_than_half_a_second_while_slow_runs_go_on_and_logits_are_compared() -> None:
+    """A page notices only at a step that its reader has left."""
+    clock, told_s = Clock(), []
+
+    def slow(request: GenerationRequest, earlier: int) -> RunRecord:
+        return record(request.strategy, even_times(7.0, 3.3, request.max_new_tokens))
+
+    def gap(*_: Any) -> Generator[Working, None, float]:
+        for _beat in range(20):
+            clock.now_s += 0.5
+            yield Working(clock.now_s)
+        return 0.25
+
+    steps = compare(
+        spec_of("none", "fp8", max_new_tokens=3),
+        ScriptedRun(slow, clock),
+        model=MODEL,
+        environment=ENVIRONMENT,
+        strategies=ROWS,
+        clock=clock,
+        gap=gap,
+    )
+    for step in steps:
+        if isinstance(step, Progress | ComparisonResult):
+            told_s.append(clock.now_s)
+    assert max(after - before for before, after in itertools.pairwise(told_s)) <= 0.5 + 1e-9
+    assert isinstance(step, ComparisonResult)
+    assert step.comparisons[0].verdict.largest_gap == 0.25
+
+
+def test_progress_comes_when_all_is_told_and_never_between_two_facts_of_one_wake_up() -> None:
+    steps, _, _ = play(spec_of(max_new_tokens=20))
+    inside = [
+        (before, step)
+        for before, step in itertools.pairwise(steps)
+        if isinstance(step, Progress) and isinstance(before, ArmEvent) and not isinstance(before.event, Finished)
+    ]
+    assert inside
+    assert all(isinstance(before.event, Working) for before, _ in inside)
+
+
+def test_a_run_that_is_stopped_keeps_every_token_it_was_told_to_have_made() -> None:
+    """Facts that wait for the reader when Stop is pressed belong to the record all the same."""
+    stopped = False
+
+    def run(request: GenerationRequest) -> Iterator[GenerationEvent]:
+        nonlocal stopped
+        yield PromptEncoded(4, 0.0, 0.0)
+        stopped = True  # while the reader sleeps; three tokens wait for him
+        for index in range(3):
+            yield TokenEmitted(index, index, "x", 0.1 * (index + 1), index, 0, 0)
+        ended = {"status": "cancelled", "finish_reason": "cancelled", "positions_computed": (4, 1, 1)}
+        yield Finished("cancelled", record(request.strategy, even_times(0.1, 0.1, 3), **ended))
+
+    options: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS}
+    *_, result = compare(spec_of(), run, stop=lambda: stopped, **options)
+    assert isinstance(result, ComparisonResult)
+    (only,) = result.runs
+    assert (only.status, only.token_ids, only.positions_computed) == ("cancelled", (0, 1, 2), (4, 1, 1))

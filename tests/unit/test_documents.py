@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,18 @@ def test_opened_again_it_is_the_same_comparison() -> None:
     assert again == result
     assert document(again) == document(result)
     assert (headline(again), scope_line(again)) == (headline(result), scope_line(result))
+
+
+def test_a_document_from_before_it_was_recorded_opens_and_does_not_say_where_it_was_measured() -> None:
+    older = document(result_of())
+    del older["environment"]["on_page"]
+    assert from_document(loads(dumps(older))).environment.on_page is None
+
+
+def test_where_a_result_was_measured_comes_back_from_its_document() -> None:
+    made = replace(result_of(), environment=replace(ENVIRONMENT, on_page=True))
+    assert document(made)["environment"]["on_page"] is True
+    assert from_document(loads(dumps(document(made)))) == made
 
 
 def test_nan_and_infinity_become_null_and_small_numbers_stay_exact() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kvdemo.settings import PUBLIC_LIMITS, Settings
 from kvdemo.web.guard import Guard
-from kvdemo.web.launch import launch_settings
+from kvdemo.web.launch import calm_queue, launch_settings
 
 MODES = ("local", "share", "space")
 
@@ -74,3 +75,21 @@ def test_the_guard_is_around_the_whole_app_before_its_first_request(mode: str) -
             return app.middleware_stack
 
     assert isinstance(asyncio.run(start()), Guard)
+
+
+def test_the_queue_of_a_page_looks_for_work_twenty_times_a_second() -> None:
+    import gradio as gr
+
+    with gr.Blocks() as page:
+        gr.Textbox()
+    page.queue(**launch_settings(Settings()).queue)
+    assert page._queue.sleep_when_free < 0.05
+    calm_queue(page)
+    assert page._queue.sleep_when_free == 0.05
+
+
+@pytest.mark.parametrize("page", [object(), SimpleNamespace(_queue=None), SimpleNamespace(_queue=SimpleNamespace())])
+def test_a_queue_without_that_pause_stays_as_it_is(page: Any) -> None:
+    before = repr(page)
+    calm_queue(page)
+    assert repr(page) == before

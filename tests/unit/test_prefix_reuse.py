@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,10 @@ from kvdemo.experiments.prefix_reuse import pays_after, prefix_reuse
 from kvdemo.experiments.question_documents import any_document, from_any_document
 from kvdemo.experiments.question_wording import prefix_headline
 from kvdemo.experiments.wording import plain
+from kvdemo.facts.events import Working
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import ArmEvent
+from kvdemo.facts.results import ArmEvent, Progress
 from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, even_times, record
 
@@ -31,6 +33,13 @@ def kept(request: GenerationRequest, earlier: int) -> RunRecord:
     return record(request.strategy, even_times(0.049, 0.03, request.max_new_tokens), reused_tokens=500)
 
 
+def prepared(clock: Clock, beats: int = 0) -> Generator[Working, None, PreparedPrefix]:
+    for _beat in range(beats):
+        clock.now_s += 0.5
+        yield Working(clock.now_s)
+    return PREFIX
+
+
 def play(spec: PrefixSpec, kept_script: Any = kept, **options: Any) -> tuple[list[Any], PrefixResult, list[str]]:
     clock = Clock()
     order: list[str] = []
@@ -40,11 +49,11 @@ def play(spec: PrefixSpec, kept_script: Any = kept, **options: Any) -> tuple[lis
             order.append(name)
             return script(request, earlier)
 
-        return ScriptedRun(noted, clock)
+        return ScriptedRun(noted, clock, stop=options.get("stop", lambda: False))
 
     defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
     *steps, result = prefix_reuse(
-        spec, noting("fresh", fresh), noting("kept", kept_script), lambda _: PREFIX, **{**defaults, **options}
+        spec, noting("fresh", fresh), noting("kept", kept_script), lambda _: prepared(clock), **{**defaults, **options}
     )
     assert isinstance(result, PrefixResult)
     return steps, result, order
@@ -188,3 +197,14 @@ def test_the_code_that_does_it_runs_and_answers_as_without_a_kept_prefix(
             output = model.generate(**inputs, max_new_tokens=12, do_sample=False)
         expected.append(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
     assert capsys.readouterr().out == "".join(f"{text}\n" for text in expected)
+
+
+def test_a_long_prefix_is_prepared_with_a_step_every_half_second() -> None:
+    clock, told_s = Clock(), []
+    run, again = ScriptedRun(fresh, clock), ScriptedRun(kept, clock)
+    options: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
+    for step in prefix_reuse(spec_of(1), run, again, lambda _: prepared(clock, beats=40), **options):
+        if isinstance(step, Progress) and step.phase == "processing the prefix once":
+            told_s.append(step.elapsed_s - (told_s[0] if told_s else 0))
+    assert isinstance(step, PrefixResult)
+    assert told_s[1:] == pytest.approx([0.5 * beat for beat in range(1, 41)])

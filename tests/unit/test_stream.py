@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvdemo.errors import InvalidRequest, OutOfMemory, RunFailed
+from kvdemo.errors import InvalidRequest, OutOfMemory, RunFailed, TooBusy
 from kvdemo.facts.events import (
     Finished,
     GenerationEvent,
@@ -21,6 +21,7 @@ from kvdemo.facts.events import (
     Waiting,
     Working,
 )
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
 from kvdemo.generation.stream import stream
@@ -835,3 +836,86 @@ def test_a_failure_is_told_without_the_paths_of_this_machine() -> None:
     hook.remove()
     loaded.thread.close()
     assert str(caught.value).startswith("The run failed: no kernel in (a file) for 3/4 of '(a file)' (error ")
+
+
+# --- a reader who does not want to hear every token ------------------------------------------------------------------
+
+
+SELDOM = Reader(every_s=0.5)
+
+
+def test_facts_wait_for_the_reader_and_come_in_one_go_with_their_own_times(tiny: LoadedModel) -> None:
+    """Each time ends with Working, and there are far fewer times than tokens."""
+    seen = events(tiny, GenerationRequest(PROMPT, 400, fixed_length=True), reader=SELDOM)
+    told = [event for event in seen if not isinstance(event, Working)]
+    assert [type(event) for event in told] == [PromptEncoded, PrefillProgress, *[TokenEmitted] * 400, Finished]
+    assert len(seen) - len(told) < 200
+    record = seen[-1].record
+    tokens = [event for event in told if isinstance(event, TokenEmitted)]
+    assert tuple(event.token_id for event in tokens) == record.token_ids
+    assert tuple(event.time_s for event in tokens) == record.token_times_s
+    assert len(set(record.token_times_s)) == 400
+    assert "".join(event.text for event in told if isinstance(event, TokenEmitted | Finished)) == record.text
+
+
+def test_a_stop_between_two_wake_ups_loses_nothing_from_the_record(tiny: LoadedModel) -> None:
+    stop, seen = threading.Event(), []
+    request = GenerationRequest(PROMPT, 900, fixed_length=True)
+    for event in stream(tiny, request, turnstile=Turnstile(3), stop=stop, reader=Reader(every_s=0.01)):
+        seen.append(event)
+        if isinstance(event, Working):
+            stop.set()
+    tokens = [event for event in seen if isinstance(event, TokenEmitted)]
+    assert (event.reason, len(tokens)) == ("cancelled", event.record.new_tokens)
+    assert len(event.record.positions_computed) >= len(tokens) > 0
+
+
+def held_at(loaded: LoadedModel, forward: int, release: threading.Event) -> Any:
+    """Hold one forward of the model, counted from 1, until it is released."""
+    counted = itertools.count(1)
+
+    def hook(*_: Any) -> None:
+        if next(counted) == forward:
+            assert release.wait(60)
+
+    return loaded.model.register_forward_hook(hook)
+
+
+@pytest.mark.parametrize("reader", [AT_ONCE, SELDOM, Reader(every_s=0.2), Reader(every_s=30.0)])
+def test_a_reader_hears_that_a_slow_forward_goes_on_before_it_ends(reader: Reader) -> None:
+    loaded, release = tiny_loaded(), threading.Event()
+    hook = held_at(loaded, 3, release)
+    quiet = 0
+    for event in stream(loaded, GenerationRequest(PROMPT, 6, fixed_length=True), turnstile=Turnstile(3), reader=reader):
+        quiet = quiet + 1 if isinstance(event, Working) else 0
+        if quiet == 3:  # nothing new three times in a row, and the model is still held
+            assert not release.is_set()
+            release.set()
+    assert isinstance(event, Finished)
+    assert release.is_set()
+    assert event.record.new_tokens == 6
+    hook.remove()
+    loaded.thread.close()
+
+
+def test_a_failure_is_told_to_a_reader_who_sleeps_with_everything_made_until_then() -> None:
+    loaded = tiny_loaded()
+    hook = fail_at(loaded, 6, RuntimeError("simulated fault"))
+    with pytest.raises(RunFailed, match="simulated fault") as caught:
+        events(loaded, GenerationRequest(PROMPT, 20, fixed_length=True), reader=SELDOM)
+    assert caught.value.record.new_tokens == 5
+    hook.remove()
+    loaded.thread.close()
+
+
+def test_a_run_among_others_waits_in_a_full_line_where_another_is_refused(tiny: LoadedModel) -> None:
+    turnstile = Turnstile(0)
+    ahead = turnstile.join()
+    with pytest.raises(TooBusy):
+        next(stream(tiny, GenerationRequest(PROMPT, 2), turnstile=turnstile))
+    waiting = stream(tiny, GenerationRequest(PROMPT, 2), turnstile=turnstile, patient=True)
+    assert next(waiting) == Waiting(1)
+    ahead.leave()
+    *_, end = waiting
+    assert isinstance(end, Finished)
+    assert end.record.status == "ok"

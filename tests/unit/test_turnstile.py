@@ -37,6 +37,19 @@ def test_a_full_line_is_refused_in_words() -> None:
         turnstile.join()
 
 
+def test_who_is_patient_takes_his_place_in_a_full_line_and_comes_in_his_turn() -> None:
+    turnstile = Turnstile(max_waiting=1)
+    first, second = turnstile.join(), turnstile.join()
+    patient = turnstile.join(patient=True)
+    assert patient.place == 2
+    with pytest.raises(TooBusy):
+        turnstile.join()
+    first.leave()
+    assert [second.wait(0), patient.wait(0)] == [True, False]
+    second.leave()
+    assert patient.wait(0)
+
+
 def test_at_most_one_runs_over_200_random_interleavings() -> None:
     turnstile = Turnstile(max_waiting=200)
     running, most, mistakes = 0, 0, []

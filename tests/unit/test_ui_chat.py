@@ -77,17 +77,29 @@ def test_the_answer_streams_and_the_last_view_is_complete() -> None:
     assert backend.closed == ["me"]
 
 
-def test_views_are_paced_but_a_change_of_phase_is_shown_at_once() -> None:
-    shown = views(FakeBackend(), asked(), clock_step_s=0.001)
-    assert len(shown) == 4  # waiting, reading, the first token, the end
-    assert last_turn(shown[-1]).answer == ANSWER
+def test_what_is_told_in_one_go_is_drawn_once_and_whole() -> None:
+    waiting, encoded, half, whole, *tokens, end = answer_events(list("abcdefgh"))
+    goes = [encoded, half, whole, *tokens[:3], Working(0.1), *tokens[3:7], Working(0.2), tokens[7], end]
+    shown = views(FakeBackend(script=[waiting, *goes]), asked(), clock_step_s=0.001)
+    assert len(shown) == 4
+    assert [text in view.live for view, text in zip(shown[1:3], ("abc", "abcdefg"), strict=True)] == [True, True]
+    assert "abcd" not in shown[1].live
+    assert last_turn(shown[-1]).answer == "abcdefgh"
+
+
+def test_a_long_answer_is_drawn_less_often() -> None:
+    def drawn(words: list[str]) -> int:
+        return len(views(FakeBackend(script=answer_events(words)), asked(), clock_step_s=0.1))
+
+    assert drawn(["x" * 200] * 100) < drawn(["x"] * 100) / 2
 
 
 def test_waiting_and_long_steps_are_shown_so_that_a_reader_who_left_is_noticed() -> None:
-    events = [Waiting(2), Waiting(2), Waiting(1), *answer_events(["x"])[1:-1], Working(1.0), answer_events(["x"])[-1]]
+    *start, token, end = answer_events(["x"])[1:]
+    events = [Waiting(2), Waiting(2), Waiting(1), *start, Working(0.5), Working(1.0), token, Working(1.5), end]
     shown = views(FakeBackend(script=events), asked(), clock_step_s=0.5)
     assert sum("Waiting: 1 before you." in view.live for view in shown if isinstance(view.live, str)) == 2
-    assert len(shown) == len(events)
+    assert len(shown) == 3 + 3 + 1
 
 
 def test_what_is_typed_meanwhile_is_never_touched() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +12,7 @@ from kvdemo.errors import RunFailed
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted
 from kvdemo.facts.model import Loading
 from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import CompareSpec
 from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
 from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, progress_card
 from kvdemo.ui.compare_faster import AS_CHAT, FASTER, CompareForm
@@ -93,7 +95,7 @@ def test_without_a_model_the_form_says_so() -> None:
 def test_stop_keeps_what_was_done() -> None:
     backend = FakeBackend()
     shown = []
-    for view in run(backend, FASTER, form_of(rounds=3), "me", clock=iter(range(10**6)).__next__):
+    for view in run(backend, FASTER, form_of(rounds=3), "me"):
         shown.append(view)
         if isinstance(view.headline, str) and "round 2" in view.headline:
             backend.stop("me")
@@ -101,9 +103,18 @@ def test_stop_keeps_what_was_done() -> None:
     assert shown[-1].result.stopped_because == "stopped"
 
 
+def test_the_page_is_drawn_once_for_each_progress_and_nothing_of_a_run_is_missing_then() -> None:
+    asked = CompareSpec("The red cat was", max_new_tokens=6, rounds=2)
+    steps = list(FakeBackend().compare(asked, owner="me"))
+    shown = views(FakeBackend(), max_new_tokens=6, rounds=2)
+    assert len(shown) == sum(isinstance(step, Progress) for step in steps) + 1
+    counts = [re.findall(r"(\d) of 6 tokens", view.live) for view in shown if isinstance(view.live, str)]
+    assert sorted({number for found in counts for number in found}) == ["1", "2", "3", "4", "5", "6"]
+
+
 def test_leaving_closes_the_run() -> None:
     backend = FakeBackend()
-    shown = run(backend, FASTER, form_of(), "me", clock=iter(range(10**6)).__next__)
+    shown = run(backend, FASTER, form_of(), "me")
     for _ in range(5):
         next(shown)
     shown.close()

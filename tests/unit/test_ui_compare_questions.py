@@ -24,7 +24,7 @@ PROMPTS_SMALL = {"source": TYPED, "typed": "one\n\ntwo words\nand three words", 
 
 def asked(question: Question, form: Any, backend: FakeBackend | None = None) -> list[CompareView]:
     values = [getattr(form, field.name) for field in fields(form)]
-    return list(run(backend or FakeBackend(), question, values, "me", clock=iter(range(10**6)).__next__))
+    return list(run(backend or FakeBackend(), question, values, "me"))
 
 
 def test_a_set_of_prompts_ends_with_its_picture_its_ratios_and_the_worst_prompt() -> None:
@@ -92,7 +92,7 @@ def test_stopping_a_set_keeps_the_prompts_that_were_done() -> None:
     backend, shown = FakeBackend(), []
     form = PromptsForm(**PROMPTS_SMALL)
     values = [getattr(form, field.name) for field in fields(form)]
-    for view in run(backend, PROMPTS, values, "me", clock=iter(range(10**6)).__next__):
+    for view in run(backend, PROMPTS, values, "me"):
         shown.append(view)
         if isinstance(view.live, str) and "row 1: " in view.live:
             backend.stop("me")

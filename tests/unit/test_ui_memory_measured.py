@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import Loading, StrategyRow
 from kvdemo.facts.plans import LayerFootprint, MeasuredLayer, MeasuredPoint
+from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.ui.memory_measured import lengths_of, measure, measured_card
 from tests.fake_backend import ARCHITECTURE, STRATEGIES, FakeBackend
@@ -72,11 +73,11 @@ def test_storage_behind_a_view_is_told_even_where_nothing_else_differs() -> None
 
 def test_what_was_measured_before_a_failure_or_a_stop_is_kept() -> None:
     class Stopped(FakeBackend):
-        def measure_memory(self, spec: MeasureSpec, *, owner: str) -> Iterator[MeasuredPoint]:
+        def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
             yield MeasuredPoint("dynamic", 32, (MeasuredLayer(0, "full", 1, 1, 1),))
 
     class Failed(Stopped):
-        def measure_memory(self, spec: MeasureSpec, *, owner: str) -> Iterator[MeasuredPoint]:
+        def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
             yield from super().measure_memory(spec, owner=owner)
             raise ModelUnavailable("The run failed.")
 
