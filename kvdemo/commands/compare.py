@@ -50,7 +50,9 @@ def compare(
     answer_lengths: Annotated[str | None, typer.Option(metavar="N,N,...", help="--grow: tokens of the answers")] = None,
     prompts: Annotated[
         str | None,
-        typer.Option(metavar="FILE|representative", help="on my prompts? .txt, .jsonl or .csv; or the shipped set"),
+        typer.Option(
+            metavar="FILE|representative", help="on my prompts? .txt, .json(l), .csv or .tsv; or the shipped set"
+        ),
     ] = None,
     shared_prefix: Annotated[
         Path | None, typer.Option(metavar="FILE", help="does a shared prefix pay? the system prompt that all share")

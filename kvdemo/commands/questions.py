@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from kvdemo.commands.files import read_bytes, read_text
 from kvdemo.commands.options import lengths
 from kvdemo.commands.session import MEASURING
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.prompt_file import kind_of, read_prompts, representative
+from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, representative
 from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.questions import GrowthResult, GrowthSpec, PrefixSpec, PromptRow, PromptSetResult, PromptSetSpec
 from kvdemo.facts.records import RunRecord
@@ -152,5 +153,8 @@ def fastest(result: AnyResult) -> str | None:
 def _rows(named: str) -> tuple[PromptRow, ...]:
     if named == "representative":
         return representative()
-    data = read_bytes("prompts", Path(named))
-    return read_prompts(data, kind_of(named))
+    kind = kind_of(named)
+    found = read_prompt_file(read_bytes("prompts", Path(named)), kind)
+    if found.unused:
+        print(f"Note: {Path(named).name} holds what is not used: {', '.join(found.unused)}", file=sys.stderr)
+    return found.rows

@@ -1,32 +1,67 @@
-"""Prompts out of text: one per line, JSON lines, or CSV with a header. Every bad row is named, not only the first.
+"""Prompts out of text: one per line, JSON, or CSV with a header. Every bad row is named, not only the first.
 
 It knows nothing of tokens; lengths in tokens are checked where the tokenizer is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.questions import MAX_PROMPTS, PromptRow
+from kvdemo.facts.text_files import text_of
 
-__all__ = ["KINDS", "MAX_FILE_BYTES", "bad_rows", "kind_of", "read_prompts", "representative"]
+__all__ = [
+    "KINDS",
+    "MAX_FILE_BYTES",
+    "PromptFile",
+    "bad_rows",
+    "kind_of",
+    "read_prompt_file",
+    "read_prompts",
+    "representative",
+]
 
 REPRESENTATIVE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "representative.jsonl"
 
 KINDS = ("text", "jsonl", "csv")
+KEYS = ("prompt", "system", "id", "max_new_tokens")
 MAX_FILE_BYTES = 5 * 1024 * 1024
-NAMED = 10  # bad rows named in one message
+NAMED = 10  # bad rows, and keys that are not used, named in one message
 COUNTED = 10_000  # rows counted beyond the limit
+DELIMITERS = (",", ";", "\t", "|")
 
-_ENDINGS = {".txt": "text", ".text": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
-_Raw = tuple[int, object]  # row number as an editor or a spreadsheet shows it, and what stands there
+_ENDINGS = {
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[ \t]*(\r\n|\r|\n)', re.IGNORECASE)  # how spreadsheets name their delimiter
+_Raw = tuple[int, object]
+"""(row number as an editor or a spreadsheet shows it, what stands there; an InvalidRequest where that cannot be read)"""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """unused: keys or columns of the file that mean nothing here, each once."""
+
+    rows: tuple[PromptRow, ...]
+    unused: tuple[str, ...] = ()
 
 
 def kind_of(file_name: str) -> str:
@@ -40,11 +75,16 @@ def kind_of(file_name: str) -> str:
 
 
 def read_prompts(data: str | bytes, kind: str = "text") -> tuple[PromptRow, ...]:
+    """The prompts of `read_prompt_file`."""
+    return read_prompt_file(data, kind).rows
+
+
+def read_prompt_file(data: str | bytes, kind: str = "text") -> PromptFile:
     """The prompts in `data`, at most 1,000 in 5 MB.
 
     text    one prompt per line, empty lines skipped
-    jsonl   an object per line: prompt, optional system, id, max_new_tokens
-    csv     the same as columns, named in the first row
+    jsonl   an object per line, or all in one array: prompt, optional system, id, max_new_tokens; or the prompt alone
+    csv     the same as columns, named in the first row; between them comma, semicolon, tab or vertical bar
     InvalidRequest names every row that cannot be used, or says what is wrong with the whole.
     """
     text = _text_of(data)
@@ -54,8 +94,11 @@ def read_prompts(data: str | bytes, kind: str = "text") -> tuple[PromptRow, ...]
     rows: list[PromptRow] = []
     bad: list[tuple[str, str]] = []
     numbers: dict[str, int] = {}
+    unused: dict[str, None] = {}
     reader = readers[kind](text)
     for number, raw in islice(reader, MAX_PROMPTS):
+        if isinstance(raw, dict):
+            unused |= dict.fromkeys(_shown(key) for key in raw if key not in KEYS)
         try:
             row = _row(number, raw)
             if row.id in numbers:
@@ -68,13 +111,14 @@ def read_prompts(data: str | bytes, kind: str = "text") -> tuple[PromptRow, ...]
     # Millions of rows fit into 5 MB: those beyond the limit are counted as far as that is quick, not read.
     beyond = sum(1 for _ in islice(reader, COUNTED))
     if beyond:
-        many = f"{len(rows) + len(bad) + beyond:,}" if beyond < COUNTED else f"more than {COUNTED:,}"
-        raise InvalidRequest("prompts", f"there are {many}; at most {MAX_PROMPTS:,} are allowed")
+        counted = f"{len(rows) + len(bad) + beyond:,}" if beyond < COUNTED else f"more than {COUNTED:,}"
+        raise InvalidRequest("prompts", f"there are {counted}; at most {MAX_PROMPTS:,} are allowed")
     if bad:
         raise bad_rows(bad)
     if not rows:
         raise InvalidRequest("prompts", "there is no prompt in it")
-    return tuple(rows)
+    many = [f"and {len(unused) - NAMED:,} more"] if len(unused) > NAMED else []
+    return PromptFile(tuple(rows), (*[*unused][:NAMED], *many))
 
 
 def representative() -> tuple[PromptRow, ...]:
@@ -93,57 +137,98 @@ def _text_of(data: str | bytes) -> str:
     size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
     if size > MAX_FILE_BYTES:
         raise InvalidRequest("prompts", f"the file is {size:,} bytes long; the limit is {MAX_FILE_BYTES:,}")
-    if isinstance(data, str):
-        return data.removeprefix("\ufeff")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest("prompts", f"the file is not UTF-8 text (byte {error.start:,})") from error
+    return data.removeprefix("\ufeff") if isinstance(data, str) else text_of("prompts", data)
 
 
 def _lines(text: str) -> Iterator[_Raw]:
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(_LINE_END.split(text), 1):
         if line.strip():
             yield number, {"prompt": line.strip()}
 
 
 def _objects(text: str) -> Iterator[_Raw]:
-    for number, line in enumerate(text.split("\n"), 1):
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            place = f"line {error.lineno}, column {error.colno}"
+            raise InvalidRequest("prompts", f"the array is not JSON: {place}: {error.msg}") from error
+    except (ValueError, RecursionError):
+        pass  # the row in which it is will be named
+    else:
+        yield from enumerate(whole if isinstance(whole, list) else [whole], 1)
+        return
+    for number, line in enumerate(_LINE_END.split(text), 1):
         if line.strip():
             try:
                 yield number, json.loads(line)
             except json.JSONDecodeError as error:
-                yield number, f"is not JSON: column {error.colno}: {error.msg}"
+                yield number, InvalidRequest("row", f"is not JSON: column {error.colno}: {error.msg}")
             except (ValueError, RecursionError):
-                yield number, "is not JSON that can be read"
+                yield number, InvalidRequest("row", "is not JSON that can be read")
 
 
 def _records(text: str) -> Iterator[_Raw]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    # Of the whole process, and shorter than a prompt may be: what is too long is refused by its own limit.
+    csv.field_size_limit(MAX_FILE_BYTES)
+    separator = _SEPARATOR_LINE.match(text)
+    text = text[separator.end() :] if separator else text
+    delimiter = separator[1] if separator else _delimiter(text)
     columns: list[str] = []
-    number = 0
+    number = before = 1 if separator else 0
     try:
-        for number, cells in enumerate(reader, 1):
+        for number, cells in enumerate(_cells(text, delimiter), before + 1):
+            if not any(cell.strip() for cell in cells):
+                continue
             if not columns:
-                columns = [cell.strip().lower() for cell in cells]
-                if "prompt" not in columns:
-                    raise InvalidRequest("prompts", "the first row must name the columns, one of them prompt")
-            elif any(cell.strip() for cell in cells):
-                if len(cells) > len(columns):
-                    yield number, f"has {len(cells)} cells for {len(columns)} columns"
-                else:
-                    yield number, {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
+                columns = _columns(cells)
+            elif len(cells) > len(columns):
+                yield number, InvalidRequest("row", f"has {len(cells)} cells for {len(columns)} columns")
+            else:
+                yield number, {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
     except csv.Error as error:
         raise InvalidRequest("prompts", f"row {number + 1} is not CSV: {error}") from error
 
 
+def _cells(text: str, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+
+
+def _columns(cells: list[str]) -> list[str]:
+    columns = [cell.strip().lower() for cell in cells]
+    if "prompt" not in columns:
+        named = ", ".join(map(_shown, columns[:NAMED]))
+        raise InvalidRequest("prompts", f"the first row must name the columns, one of them prompt; it names {named}")
+    if twice := next((name for name in columns if name and columns.count(name) > 1), ""):
+        raise InvalidRequest("prompts", f"the first row names {_shown(twice)} twice")
+    return columns
+
+
+def _delimiter(text: str) -> str:
+    """What stands between the columns: the first that makes one of them the prompt; a comma where none does."""
+    for delimiter in DELIMITERS:
+        with contextlib.suppress(csv.Error):
+            head = next((cells for cells in _cells(text, delimiter) if any(cell.strip() for cell in cells)), [])
+            if "prompt" in (cell.strip().lower() for cell in head):
+                return delimiter
+    return ","
+
+
+def _shown(key: str) -> str:
+    line = " ".join(key.split())
+    return line if 0 < len(line) <= 40 else f"{line[:37]}..." if line else "a column without a name"
+
+
 def _row(number: int, raw: object) -> PromptRow:
+    if isinstance(raw, InvalidRequest):
+        raise raw
     if isinstance(raw, str):
-        raise InvalidRequest("row", raw)
+        raw = {"prompt": raw}
     if not isinstance(raw, dict):
         raise InvalidRequest("row", "is not an object")
     if raw.get("prompt") is None:
-        raise InvalidRequest("prompt", "is missing")
+        others = ", ".join(_shown(key) for key in [*raw][:NAMED] if key not in KEYS)
+        raise InvalidRequest("prompt", f"is missing{f'; there is {others}' if others else ''}")
     new_tokens = raw.get("max_new_tokens")
     if isinstance(new_tokens, str):
         if not new_tokens.strip().isdecimal() or len(new_tokens) > 12:

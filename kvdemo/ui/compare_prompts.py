@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.prompt_file import kind_of, read_prompts, representative
+from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, read_prompts, representative
 from kvdemo.facts.questions import MAX_PROMPTS, PromptRow, PromptSetSpec
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int
 from kvdemo.facts.units import format_count
@@ -110,7 +110,7 @@ def prompts_form(backend: Any, limit_bytes: int) -> Form:
             upload = gr.UploadButton(
                 "Choose a file",
                 type="filepath",
-                file_types=[".jsonl", ".ndjson", ".csv", ".txt", ".md"],
+                file_types=[".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md"],
                 size="sm",
                 scale=0,
                 min_width=130,
@@ -151,7 +151,7 @@ def _show_source(source: Any, typed: Any, rows: Any) -> list[Any]:
     try:
         about = _about(form.prompts(), str(source))
     except KvdemoError:
-        words = "No prompt typed yet." if source == TYPED else "No file chosen yet: JSONL, CSV or text, up to 5 MB."
+        words = "No prompt typed yet." if source == TYPED else "No file chosen yet: JSON, CSV or text, up to 5 MB."
         about = f'<div class="kv-small kv-about">{words}</div>'
     return [gr.update(visible=source == TYPED), about]
 
@@ -161,16 +161,17 @@ def _uploaded(limit_bytes: int) -> Callable[..., list[Any]]:
         """The prompts of a file, or what is wrong with it; then those of the file before stay."""
         name = PurePath(path).name if isinstance(path, str) else ""
         try:
-            found = read_prompts(read_upload(path, limit_bytes), kind_of(name))
+            data = read_upload(path, limit_bytes)
+            found = read_prompt_file(data, kind_of(name))
         except KvdemoError as error:
             return [rows, gr.skip(), gr.skip(), gr.skip(), notice(refusal(error))]
-        return [found, UPLOADED, gr.update(visible=False), _about(found, name), ""]
+        return [found.rows, UPLOADED, gr.update(visible=False), _about(found.rows, name, found.unused), ""]
 
     return uploaded
 
 
-def _about(rows: tuple[PromptRow, ...], name: str) -> str:
-    """How many prompts there are, how long, and the first names."""
+def _about(rows: tuple[PromptRow, ...], name: str, unused: tuple[str, ...] = ()) -> str:
+    """How many prompts there are, how long, the first names, and what else is in the file."""
     if len(rows) > MAX_PROMPTS:
         return ""
     sizes = sorted(len(row.prompt) + len(row.system) for row in rows)
@@ -178,4 +179,5 @@ def _about(rows: tuple[PromptRow, ...], name: str) -> str:
     names = f": {', '.join(named[:4])}{' ...' if len(named) > 4 else ''}" if named else ""
     count = "one prompt" if len(rows) == 1 else f"{format_count(len(rows))} prompts"
     size = f"{format_count(sizes[0])} to {format_count(sizes[-1])} characters"
-    return f'<div class="kv-small kv-about">{text(f"{name[:80]}: {count}, {size}{names}")}</div>'
+    rest = f". Not used: {', '.join(unused)}" if unused else ""
+    return f'<div class="kv-small kv-about">{text(f"{name[:80]}: {count}, {size}{names}{rest}")}</div>'

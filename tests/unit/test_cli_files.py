@@ -273,3 +273,14 @@ def test_a_stream_that_is_no_file_is_left_as_it_is() -> None:
     stream = io.StringIO()
     assert forgiving(stream) is stream
     assert failure_of(stream) is None
+
+
+def test_columns_of_a_prompt_file_that_are_not_used_are_named_once_and_stdout_stays_one_document(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("prompt;lang\nhi;en\nho;en\n")
+    assert compare(folder, "--prompts", str(path), "--json", "-") == 0
+    out, err = capsys.readouterr()
+    assert [item["row"]["prompt"] for item in json.loads(out)["prompts"]] == ["hi", "ho"]
+    assert err.count("mine.csv holds what is not used: lang") == 1

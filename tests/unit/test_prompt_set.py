@@ -86,7 +86,8 @@ def test_of_many_bad_rows_ten_are_named_and_the_rest_counted() -> None:
     [
         ("", "text", "there is no prompt"),
         ("\n \n", "jsonl", "there is no prompt"),
-        (b"\xff\xfeP\x00", "text", "not UTF-8"),
+        (b"P\x00\xff", "text", "not UTF-8"),
+        (b"\xff\xfeP", "text", "not UTF-16"),
         ("a\n" * 1001, "text", "there are 1,001; at most 1,000"),
         ("a\n" * 2_600_000, "text", "more than 10,000; at most 1,000"),
         ("prompt\n" + "a\n" * 2_600_000, "csv", "more than 10,000; at most 1,000"),
