@@ -50,7 +50,24 @@ def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
             ids = _render(loaded, messages, notices)
     if not ids:
         raise InvalidRequest("prompt", "gives no tokens")
+    _refuse_unknown(loaded, ids, "messages" if messages else "prompt")
     return EncodedPrompt(tuple(ids), tuple(notices))
+
+
+def _refuse_unknown(loaded: LoadedModel, ids: list[int], field: str) -> None:
+    """A tokenizer may have more tokens than its model: an added one for which the embedding was never made larger."""
+    try:
+        rows = int(loaded.model.get_input_embeddings().num_embeddings)
+    except (NotImplementedError, AttributeError):  # embedded in a way of its own
+        return
+    unknown = next((token_id for token_id in ids if not 0 <= token_id < rows), None)
+    if unknown is not None:
+        token = str(loaded.tokenizer.decode([unknown]))[:60] if 0 <= unknown < len(loaded.tokenizer) else ""
+        raise InvalidRequest(
+            field,
+            f"holds the token {token!r} ({unknown:,}), which this model does not know: it has {rows:,}, counted from 0. "
+            "Take it out, or save the model with a larger embedding.",
+        )
 
 
 def bare_ids(loaded: LoadedModel, text: str) -> list[int]:

@@ -260,6 +260,20 @@ def test_bad_fields_are_refused_by_name(tiny: LoadedModel) -> None:
         SamplingParams(temperature=float("nan"))
 
 
+def test_a_token_for_which_the_model_has_no_row_is_refused_by_name_before_anything_runs() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<tool>"])
+    assert tokenizer.convert_tokens_to_ids("<tool>") == 258
+    loaded = tiny_loaded(tokenizer=tokenizer)  # whose embedding has 258 rows
+    known = "holds the token '<tool>' (258), which this model does not know: it has 258, counted from 0."
+    assert refused(loaded, prompt="call <tool> now").startswith(f"prompt: {known}")
+    assert refused(loaded, prompt=(Message("user", "call <tool> now"),)).startswith(f"messages: {known}")
+    assert "'' (258)" not in refused(loaded, prompt=(1, 258))
+    assert "(-1)" in refused(loaded, prompt=(1, -1))
+    assert run(loaded, prompt="call <too> now").status == "ok"
+    loaded.thread.close()
+
+
 def test_a_whole_number_that_came_as_a_float_is_kept_as_a_whole_number() -> None:
     request: Any = GenerationRequest(PROMPT, 4.0)  # type: ignore[arg-type]
     assert type(request.max_new_tokens) is int
@@ -756,10 +770,8 @@ def chat_marked(template: str | None = None) -> Any:
         ("a <b>bold</b> [link] ## Title: <|other|>", None),
     ],
 )
-def test_a_message_with_the_models_own_markers_is_answered_and_the_person_is_told(
-    tiny: LoadedModel, text: str, named: str | None
-) -> None:
-    loaded = dataclasses.replace(tiny, tokenizer=chat_marked())
+def test_a_message_with_the_models_own_markers_is_answered_and_the_person_is_told(text: str, named: str | None) -> None:
+    loaded = tiny_loaded(tokenizer=chat_marked(), vocab_size=259)
     told = (
         f"This text contains the model's own markers ({named}): to the model they begin and end turns."
         if named
@@ -767,6 +779,7 @@ def test_a_message_with_the_models_own_markers_is_answered_and_the_person_is_tol
     )
     for turns in ([Message("user", text)], [Message("system", text), Message("user", "hi")]):
         assert prompt_notices(loaded, *turns) == ((told,) if told else ())
+    loaded.thread.close()
 
 
 @pytest.mark.parametrize(
