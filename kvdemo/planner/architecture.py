@@ -16,7 +16,7 @@ from kvdemo.caches.footprint import layer_tensors, layers_of
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import Architecture, LayerFootprint, StoredWeights
 from kvdemo.planner.by_hand import by_hand
-from kvdemo.planner.config_text import check_fields, parse_config
+from kvdemo.planner.config_text import check_fields, check_sizes, parse_config, suspects
 from kvdemo.planner.limit import TookTooLong, time_limit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
     made = config_object(config)
     path = config.get("_name_or_path")
     known = path if isinstance(path, str) and path else config["model_type"]
-    found = _traced(made, name=name or known, dtype=_dtype_name(config), quantised=_quantisation(config))
+    found = _traced(made, name=name or known, dtype=_dtype_name(config), said=config)
     return replace(found, notes=(*found.notes, *_left_out(config)))
 
 
@@ -71,7 +71,8 @@ def config_object(config: dict[str, Any]) -> Any:
             f"transformers {__version__} does not know the model type {model_type!r}; it would need code that comes with"
             f" the weights, which is never run here: {WAY_OUT}",
         )
-    with _as_invalid_request():
+    check_sizes(config, CONFIG_MAPPING[model_type])
+    with _as_invalid_request(config):
         return CONFIG_MAPPING[model_type].from_dict(_without_dtypes(config))
 
 
@@ -80,7 +81,7 @@ def on_meta(config: dict[str, Any]) -> Any:
     from kvdemo.planner import tracing
 
     made = config_object(config)
-    with _as_invalid_request():
+    with _as_invalid_request(config):
         return tracing.skeleton(made)
 
 
@@ -109,20 +110,24 @@ def from_loaded(model: Any) -> Architecture:
     return replace(found, num_parameters=sum(parameter.numel() for parameter in model.parameters()), loaded=True)
 
 
-def _traced(config: Any, *, name: str, dtype: str, model_class: Any = None, quantised: Any = None) -> Architecture:
-    """Build on meta, run, read; quantised: how the published weights are, in the words of their config."""
+def _traced(
+    config: Any, *, name: str, dtype: str, model_class: Any = None, said: dict[str, Any] | None = None
+) -> Architecture:
+    """Build on meta, run, read; said: the config as it was given, for the names of its fields and how weights are stored."""
     from kvdemo.planner import tracing
     from kvdemo.planner.building import POSITION_FIELDS
 
     context_limit = _first_int(tracing.text_config(config), POSITION_FIELDS)
+    quantised = _quantisation(said or {})
     try:
-        with _as_invalid_request(), time_limit(TRACE_S):
+        with _as_invalid_request(said), time_limit(TRACE_S):
             found = tracing.trace(config, PREFILL_TOKENS, model_class)
             weights = _stored(found, quantised, dtype) if quantised else None
     except TookTooLong as error:
         raise InvalidRequest(
             "config",
-            f"the model's own code was not done after {TRACE_S:.0f} s with these fields: look for an absurd one",
+            f"the model's own code was not done after {TRACE_S:.0f} s with these fields: look for an absurd one"
+            f"{_to_look_at(said)}",
         ) from error
     model, notes = found.model, found.notes
     if weights is not None:
@@ -208,8 +213,24 @@ def _without_dtypes(value: Any) -> Any:
     return value
 
 
+def _to_look_at(config: dict[str, Any] | None, said: str = "") -> str:
+    """The fields that are most likely wrong, in words that end a sentence; "" where none stands out."""
+    from transformers import CONFIG_MAPPING
+
+    if config is None:
+        return ""
+    try:
+        found = suspects(config, CONFIG_MAPPING[config["model_type"]](), said)
+    except Exception:  # a config class that has no defaults: then nobody knows what is usual
+        return ""
+    return f"; {', '.join(found[:3])}" if found else ""
+
+
 class _as_invalid_request:  # noqa: N801 - used like a function
     """Whatever the model's own code raises on a config becomes one line for the person who gave the config."""
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        self._config = config
 
     def __enter__(self) -> None:
         return None
@@ -218,6 +239,8 @@ class _as_invalid_request:  # noqa: N801 - used like a function
         if isinstance(error, Exception) and not isinstance(error, InvalidRequest):
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             said = re.sub(r"^Class validation error for validator '\w+': (\w+Error: )?", "", " ".join(lines))[:200]
+            look = _to_look_at(self._config, said)
             raise InvalidRequest(
-                "config", f"the model's own code cannot work with these fields ({said}): correct them, or {WAY_OUT}"
+                "config",
+                f"the model's own code cannot work with these fields ({said}){look}: correct them, or {WAY_OUT}",
             ) from error

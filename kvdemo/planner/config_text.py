@@ -13,7 +13,7 @@ from typing import Any
 
 from kvdemo.errors import InvalidRequest
 
-__all__ = ["check_fields", "parse_config"]
+__all__ = ["check_fields", "check_shared", "check_sizes", "parse_config", "suspects"]
 
 MAX_CHARS = 5 * 1024 * 1024
 MAX_DEPTH = 12
@@ -24,11 +24,17 @@ BY_HAND = "enter layers, KV heads and head_dim by hand"
 MERGE_MARKER = re.compile(r"^(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
 LAYER_FIELDS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|num_transformer_layers|\w*(en|de)coder_layers)$")
 POSITIVE_FIELDS = re.compile(
-    r"^(num_attention_heads|num_key_value_heads|num_kv_heads|n_heads?|head_dim|hidden_size|n_embd|d_model|dim|vocab_size"
+    r"^(num_attention_heads|num_heads|num_key_value_heads|num_kv_heads|n_heads?|head_dim|hidden_size|n_embd|d_model|dim|vocab_size"
     r"|intermediate_size|ffn_dim|kv_lora_rank|state_size|max_position_embeddings"
     r"|n_positions|qk_rope_head_dim|v_head_dim|linear_\w+_(heads|dim))$"
 )
 EXPERT_FIELDS = re.compile(r"^(num|n)_\w*experts$")
+SHARE_FIELDS = re.compile(r"^(partial_rotary_factor|rotary_pct)$")
+NUMBER_FIELDS = re.compile(r"theta|factor|_eps|_pct")  # some of them are no fields of their class
+SIZE_FIELDS = re.compile(
+    r"^(num|n|max|min)_|(^|_)(size|sizes|dim|dims|rank|heads|layers|window|positions|embeddings|len|length|groups|state|kernel|inner)$"
+)
+"""What shapes a tensor or is counted, whatever the model calls it; any other number may be as large as it likes."""
 
 
 def parse_config(text: str) -> dict[str, Any]:
@@ -76,25 +82,88 @@ def check_fields(config: dict[str, Any]) -> None:
         _check_field(path, key, value)
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         layers, shared = part.get("num_hidden_layers"), part.get("num_kv_shared_layers")
-        if isinstance(layers, int) and isinstance(shared, int) and shared >= layers:
-            raise InvalidRequest(
-                "config", f"num_kv_shared_layers is {shared} of {layers} layers: at least one has to keep its own cache"
-            )
+        if shared is not None:
+            check_shared(shared, layers)
+
+
+def check_shared(shared: Any, layers: Any) -> None:
+    """InvalidRequest when so many of so many layers cannot read another layer's cache; layers None: not known."""
+    if isinstance(shared, bool) or not isinstance(shared, int) or shared < 0:
+        raise InvalidRequest(
+            "config", f"num_kv_shared_layers is {_shown(shared)}; it must be a whole number of at least 0"
+        )
+    if isinstance(layers, int) and shared >= max(layers, 1):
+        raise InvalidRequest(
+            "config", f"num_kv_shared_layers is {shared} of {layers} layers: at least one has to keep its own cache"
+        )
+
+
+def check_sizes(config: dict[str, Any], known: Any, path: str = "") -> None:
+    """InvalidRequest for a size that no model has, in a field that this model's code reads; others may say what they like.
+
+    known   transformers' class for this config, or for a part of it
+    """
+    fields = {*getattr(known, "__dataclass_fields__", ()), *getattr(known, "attribute_map", ())}
+    for key, value in config.items():
+        where = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict):
+            part = getattr(known, "sub_configs", {}).get(key)
+            if part is not None:
+                check_sizes(value, part, where)
+        elif isinstance(value, int) and abs(value) > LARGEST and key in fields and SIZE_FIELDS.search(key):
+            raise InvalidRequest("config", f"{where} is above {LARGEST:,}, which no model has")
+
+
+def suspects(config: dict[str, Any], usual: Any, said: str = "", path: str = "") -> list[str]:
+    """Fields that are another kind of value than usual (not above 0, huge, null, a text ...), each with its value.
+
+    usual   transformers' config of this model type with its defaults, or a part of it
+    said    what the model's code said: a text that it quotes is suspect, too
+    """
+    found: list[str] = []
+    for key, value in config.items():
+        default = getattr(usual, key, None)
+        where = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict) and default is not None and not isinstance(default, dict):
+            found += suspects(value, default, said, where)
+            continue
+        if default is None and NUMBER_FIELDS.search(key):
+            default = 1.0
+        quoted = isinstance(value, str) and repr(value) in said
+        if quoted or _is_odd(value, default, SIZE_FIELDS.search(key) is not None):
+            shown = "null" if value is None else _shown(value) if isinstance(value, int | float) else repr(value)[:20]
+            found.append(f"{where[:60]} is {shown}")
+    return found
+
+
+def _is_odd(value: Any, default: Any, is_size: bool) -> bool:
+    if default is None:
+        return is_size and isinstance(value, int | float) and value <= 0
+    if isinstance(default, bool) or isinstance(value, bool):
+        return type(value) is not type(default)
+    if isinstance(default, int | float):
+        if not isinstance(value, int | float):
+            return True
+        return (value <= 0 < default) or abs(value) > LARGEST or (isinstance(default, int) and value != int(value))
+    return not isinstance(value, type(default))
 
 
 def _check_field(path: str, key: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        if isinstance(value, str) and (POSITIVE_FIELDS.match(key) or LAYER_FIELDS.match(key)):
-            raise InvalidRequest("config", f"{path} is the text {value[:20]!r}; it must be a number")
+        if isinstance(value, str | bool) and (POSITIVE_FIELDS.match(key) or LAYER_FIELDS.match(key)):
+            what = f"the text {value[:20]!r}" if isinstance(value, str) else str(value).lower()
+            raise InvalidRequest("config", f"{path} is {what}; it must be a number")
         return
     if isinstance(value, float) and math.isnan(value):
         raise InvalidRequest("config", f"{path} is NaN, which is no number: write the value or null")
-    if isinstance(value, int) and abs(value) > LARGEST and not key.endswith(("_id", "_ids", "parameters", "length")):
+    if isinstance(value, int) and abs(value) > LARGEST and POSITIVE_FIELDS.match(key):
         raise InvalidRequest("config", f"{path} is above {LARGEST:,}, which no model has")
     if LAYER_FIELDS.match(key) and not (isinstance(value, int) and 0 < value <= MAX_LAYERS):
         raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number from 1 to {MAX_LAYERS:,}")
     if POSITIVE_FIELDS.match(key) and not (isinstance(value, int) and value > 0):
         raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number of at least 1")
+    if SHARE_FIELDS.match(key) and not 0 < value <= 1:
+        raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a share above 0, at most 1")
     if EXPERT_FIELDS.match(key) and not (isinstance(value, int) and 0 <= value <= MAX_EXPERTS):
         raise InvalidRequest("config", f"{path} is {_shown(value)}; it must be a whole number up to {MAX_EXPERTS:,}")
 

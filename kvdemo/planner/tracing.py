@@ -209,8 +209,15 @@ def new_cache(model: Any) -> Any:
     cache = DynamicCache(config=decoder)
     for index, layer in enumerate(cache.layers):
         if getattr(layer, "sliding_window", 1) < 1:
+            fields = [
+                name
+                for name, value in decoder.to_dict().items()
+                if ("window" in name or "chunk" in name) and value == layer.sliding_window
+            ]
             raise InvalidRequest(
-                "config", f"layer {index} has a window of {layer.sliding_window} tokens; write null for none"
+                "config",
+                f"{' or '.join(fields) or 'a field of windows'} gives layer {index} a window of {layer.sliding_window}"
+                " tokens; write null for none",
             )
     if _is_encoder_decoder(model):
         return EncoderDecoderCache(cache, DynamicCache(config=decoder))

@@ -161,6 +161,9 @@ REFUSED_TEXTS = [
         '{"model_type": "gemma3n_text", "num_hidden_layers": 4, "num_kv_shared_layers": 4}',
         "num_kv_shared_layers is 4 of 4",
     ),
+    ('{"model_type": "gemma3n_text", "num_kv_shared_layers": -1}', "num_kv_shared_layers is -1"),
+    ('{"model_type": "llama", "num_hidden_layers": true}', "num_hidden_layers is true"),
+    ('{"model_type": "llama", "partial_rotary_factor": 1.5}', "partial_rotary_factor is 1.5"),
 ]
 
 
@@ -182,8 +185,11 @@ REFUSED_CONFIGS = [
     ({**LLAMA, "hidden_size": 65}, "cannot work with these fields"),
     (
         {"model_type": "mistral", **{k: v for k, v in LLAMA.items() if k != "model_type"}, "sliding_window": 0},
-        "window of 0",
+        "sliding_window gives layer 0 a window of 0",
     ),
+    ({**LLAMA, "model_type": "mamba", "state_size": 16, "time_step_rank": -3}, "time_step_rank is -3"),
+    ({**LLAMA, "model_type": "mamba", "state_size": 16, "conv_kernel": 10**10}, "conv_kernel is above"),
+    ({**LLAMA, "hidden_act": "sillu"}, "hidden_act is 'sillu'"),
     ({**LLAMA, "layer_types": ["full_attention"]}, "cannot work with these fields"),
 ]
 
@@ -197,6 +203,63 @@ def test_a_config_that_no_model_can_have_is_refused_and_not_planned_at_0_bytes(
     assert refused.value.field == "config"
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "llama": {**LLAMA, "num_hidden_layers": 2, "head_dim": 16, "rope_theta": 10_000.0, "rms_norm_eps": 1e-5},
+    "mistral": {**LLAMA, "model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 64},
+    "gpt_oss": {
+        **LLAMA,
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 32,
+    },
+    "gemma3n_text": {
+        **LLAMA,
+        "model_type": "gemma3n_text",
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 1,
+        "intermediate_size": 32,
+        "activation_sparsity_pattern": [0.0] * 5,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"] * 2,
+        "laurel_rank": 8,
+    },
+    "gpt2": {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 128, "n_inner": 96},
+}
+ODD: list[Any] = [-1, 0, 10**11, 10**400, "x", None, [], {}, True, 1.5]
+
+
+@pytest.mark.parametrize("model_type", SMALL)
+def test_whatever_a_field_holds_it_is_planned_or_refused_by_its_name(model_type: str) -> None:
+    config = SMALL[model_type]
+    unnamed = []
+    for field in (key for key in config if key != "model_type"):
+        for value in ODD:
+            try:
+                architecture.from_config(architecture.parse_config(json.dumps({**config, field: value})))
+            except InvalidRequest as refused:
+                if field not in str(refused):
+                    unnamed.append((field, value, str(refused)))
+    assert unnamed == []
+
+
+def test_a_field_of_the_text_decoder_is_named_with_its_place() -> None:
+    with pytest.raises(InvalidRequest, match=r"text_config\.hidden_activation is 'gelluu'"):
+        architecture.from_config(
+            {"model_type": "gemma3", "text_config": {"num_hidden_layers": 2, "hidden_activation": "gelluu"}}
+        )
+
+
+@pytest.mark.parametrize(
+    "field", ["rope_theta", "tokens_seen", "training_size"], ids=["a value", "a note", "a size that no code reads"]
+)
+def test_a_large_whole_number_is_refused_only_where_it_is_a_size_that_is_used(field: str) -> None:
+    found = architecture.from_config(architecture.parse_config(json.dumps({**LLAMA, field: 100_000_000_000})))
+    assert found.layers == architecture.from_config(LLAMA).layers
 
 
 def test_an_open_limit_written_as_infinity_is_no_mistake() -> None:
