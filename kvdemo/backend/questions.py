@@ -85,7 +85,13 @@ class Questions(OverModel):
         def tokens_of(one: CompareSpec) -> int:
             prompt = one.prompt_of_run()
             self._engine.check(GenerationRequest(prompt, one.max_new_tokens))
-            return len(encode_prompt(loaded, prompt).token_ids)
+            length, limit = len(encode_prompt(loaded, prompt).token_ids), loaded.facts.context_limit
+            if (
+                limit is None or length + one.max_new_tokens <= limit
+            ):  # else it is named with the others that are too long
+                for key in one.strategies:
+                    self._engine.check_size(GenerationRequest(prompt, one.max_new_tokens, key), length)
+            return length
 
         with self._engine.stoppable(owner) as stop:
             yield from prompt_set(

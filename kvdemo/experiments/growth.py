@@ -12,7 +12,7 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.attempt import Run, Stop, never
 from kvdemo.experiments.compare import chosen_rows, compare
 from kvdemo.experiments.course import CacheSlots, Step
-from kvdemo.experiments.series import series
+from kvdemo.experiments.series import refused_at_first_only, series
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.questions import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.facts.requests import MAX_NEW_TOKENS, CompareSpec
@@ -50,6 +50,8 @@ def growth(
     sizes = chosen_points(spec)
 
     prompts: dict[int, tuple[str, int]] = {}
+    done: dict[tuple[int, int], GrowthPoint] = {}
+    run = refused_at_first_only(run, lambda: done)
 
     def begin(size: tuple[int, int], left_s: float | None) -> Iterator[Step | ComparisonResult]:
         asked_tokens, new_tokens = size
@@ -68,7 +70,6 @@ def growth(
         )
 
     def steps() -> Generator[Step | GrowthPoint | GrowthResult, None, None]:
-        done: dict[tuple[int, int], GrowthPoint] = {}
         # All of them before the first run: a text from which one cannot be cut is refused before anything is measured.
         prompts.update({tokens: prompt_of(tokens) for tokens in sorted({size[0] for size in sizes})})
 

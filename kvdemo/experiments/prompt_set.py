@@ -13,7 +13,7 @@ from kvdemo.experiments.attempt import Run, Stop, never
 from kvdemo.experiments.compare import chosen_rows, compare
 from kvdemo.experiments.course import CacheSlots, Step
 from kvdemo.experiments.prompt_file import bad_rows
-from kvdemo.experiments.series import series
+from kvdemo.experiments.series import refused_at_first_only, series
 from kvdemo.experiments.statistics import median, order_statistic_interval
 from kvdemo.experiments.summary import paired
 from kvdemo.facts.model import ModelFacts, StrategyRow
@@ -50,6 +50,8 @@ def prompt_set(
     specs = [_spec_of(spec, row) for row in spec.prompts]
     lengths = _checked_lengths(spec, specs, count_tokens, model)
     warm: set[tuple[int, int]] = set()
+    done: list[PromptResult] = []
+    run = refused_at_first_only(run, lambda: done)
 
     def begin(index: int, left_s: float | None) -> Iterator[Step | ComparisonResult]:
         needed = lengths[index] + specs[index].max_new_tokens - 1
@@ -71,8 +73,6 @@ def prompt_set(
         )
 
     def steps() -> Generator[Step | PromptResult | PromptSetResult, None, None]:
-        done: list[PromptResult] = []
-
         def keep(index: int, result: ComparisonResult) -> PromptResult:
             done.append(PromptResult(spec.prompts[index], result))
             return done[-1]

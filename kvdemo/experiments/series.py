@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
-from kvdemo.experiments.attempt import Stop
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.attempt import Run, Stop
 from kvdemo.experiments.course import Step
+from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import ComparisonResult, Progress
 
-__all__ = ["series"]
+__all__ = ["refused_at_first_only", "series"]
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept")
@@ -60,6 +63,20 @@ def series(
         if not whole:
             return "stopped" if result.stopped_because == "stopped" else why_late
     return None
+
+
+def refused_at_first_only(run: Run, measured: Callable[[], object]) -> Run:
+    """`run`, whose refusals are failures of that run alone as soon as something was measured, which must not be lost."""
+
+    def running(request: GenerationRequest) -> Iterator[GenerationEvent]:
+        try:
+            yield from run(request)
+        except InvalidRequest as error:
+            if not measured():
+                raise
+            raise KvdemoError(str(error)) from error
+
+    return running
 
 
 def _left_s(elapsed_s: float, done: int, of: int, ends_s: float | None) -> float | None:

@@ -160,3 +160,25 @@ def test_a_mistake_inside_a_point_is_named_by_its_place() -> None:
     made["points"][1]["runs"][0]["status"] = "fine"
     with pytest.raises(InvalidRequest, match=r"points\[1\]\.runs\[0\]\.status"):
         from_any_document(made)
+
+
+def test_a_point_that_is_refused_in_the_middle_costs_none_that_was_measured() -> None:
+    def scripted(request: GenerationRequest, earlier: int) -> RunRecord:
+        if len(request.prompt) > 10:
+            raise InvalidRequest("max_new_tokens", "the cache would take 2.0 GiB and 1.0 GiB are free.")
+        return script(request, earlier)
+
+    clock = Clock()
+    spec = GrowthSpec("text", prompt_tokens=(10, 20), new_tokens=(5,))
+    *_, result = growth(
+        spec,
+        ScriptedRun(scripted, clock),
+        model=MODEL,
+        environment=ENVIRONMENT,
+        strategies=ROWS,
+        clock=clock,
+        prompt_of=lambda length: ("x" * length, length),
+    )
+    assert [point.prompt_tokens for point in result.points] == [10, 20]
+    assert result.points[0].result.comparisons[0].ratio is not None
+    assert {run.status for run in result.points[1].result.runs} == {"failed"}

@@ -250,3 +250,32 @@ def test_a_set_result_can_be_opened_again() -> None:
     text = dumps(any_document(result))
     assert json.loads(text)["kind"] == "prompt_set"
     assert from_any_document(loads(text)) == result
+
+
+def refusing(after: int, script: Script) -> Script:
+    """Memory that others took meanwhile: from the run after so many on, each is refused."""
+    seen = 0
+
+    def scripted(request: GenerationRequest, earlier: int) -> RunRecord:
+        nonlocal seen
+        seen += 1
+        if seen > after:
+            raise InvalidRequest("max_new_tokens", "the cache would take 2.0 GiB and 1.0 GiB are free.")
+        return script(request, earlier)
+
+    return scripted
+
+
+def test_a_prompt_that_is_refused_in_the_middle_costs_none_that_was_measured() -> None:
+    spec = PromptSetSpec(rows_of("short", "a much, much longer one"), max_new_tokens=10)
+    _, result, _ = play(spec, refusing(4, steady))
+    assert [item.row.id for item in result.prompts] == ["p1", "p2"]
+    assert result.comparisons[0].ratio == pytest.approx(2.0)
+    (failed, *_) = [run for run in result.prompts[1].result.runs if run.status == "failed"]
+    assert failed.error == "max_new_tokens: the cache would take 2.0 GiB and 1.0 GiB are free."
+    assert from_any_document(loads(dumps(any_document(result)))) == result
+
+
+def test_a_set_that_is_refused_before_anything_was_measured_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="max_new_tokens: the cache would take"):
+        play(PromptSetSpec(rows_of("one", "two"), max_new_tokens=10), refusing(1, steady))
