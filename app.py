@@ -15,11 +15,8 @@ from typing import NoReturn
 
 from kvdemo.ending import end_on_signals
 from kvdemo.facts.model import Failed, Loading, Ready
+from kvdemo.surroundings import direct_to_this_machine, take_over
 from kvdemo.terminal.streams import make_streams_forgiving
-
-# Both libraries read these when they are imported.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 
 class Arguments(argparse.ArgumentParser):
@@ -50,6 +47,8 @@ def serve(arguments: argparse.Namespace) -> int:
     from kvdemo.models.source import resolve
     from kvdemo.settings import Settings
 
+    for note in take_over(os.environ):
+        print(f"kvdemo: {note}", file=sys.stderr)
     try:
         settings = Settings.from_environment(os.environ, model=arguments.model, share=arguments.share)
         if settings.model is not None:
@@ -60,9 +59,11 @@ def serve(arguments: argparse.Namespace) -> int:
 
     # What is imported stays: looking through it for garbage again and again would cost a fifth of the start.
     gc.disable()
+    # Gradio makes HTTP clients when it is imported, and a proxy that cannot be used would end that.
+    with direct_to_this_machine():
+        from kvdemo.ui.page import build_page, page_style
     from kvdemo.backend import Backend
-    from kvdemo.ui.page import build_page, page_style
-    from kvdemo.web.launch import calm_queue, launch_settings
+    from kvdemo.web.launch import calm_queue, launch_settings, open_page
 
     backend = Backend(settings)
     served = launch_settings(settings, host=arguments.host, port=arguments.port)
@@ -72,7 +73,7 @@ def serve(arguments: argparse.Namespace) -> int:
         if settings.mode == "share":
             print("Asking for a public address; without a network that takes up to half a minute.", flush=True)
         try:
-            _, address, public_address = page.launch(**served.launch, **page_style())
+            address, public_address = open_page(page, served, page_style())
         except OSError:
             return complain(unusable_address(served.launch["server_name"], arguments.port), 1)
         print(f"kvdemo is at {address} (Ctrl-C ends it)", flush=True)

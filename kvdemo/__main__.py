@@ -1,8 +1,10 @@
 """python -m kvdemo ..."""
 
+import os
 import sys
 
 from kvdemo.ending import end_on_signals
+from kvdemo.surroundings import take_over
 from kvdemo.terminal.streams import make_streams_forgiving
 
 
@@ -11,6 +13,8 @@ def run() -> int:
     # Before anything else is imported, which takes a moment, too.
     new_line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""
     end_on_signals(130, f"{new_line}kvdemo: stopped", sys.stderr)
+    for note in take_over(os.environ):
+        print(f"kvdemo: {note}", file=sys.stderr)
     from kvdemo.cli import main
 
     return main()

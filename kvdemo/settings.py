@@ -72,7 +72,7 @@ class Settings:
                 raise InvalidRequest(name, f"{value!r} is not one of {', '.join(choices)}")
         return cls(
             model=model or environ.get("KVDEMO_MODEL") or None,
-            home=Path(environ["KVDEMO_HOME"]).expanduser() if environ.get("KVDEMO_HOME") else default_home(environ),
+            home=home_in(environ),
             mode=mode,
             device=environ.get("KVDEMO_DEVICE") or "auto",
             dtype=environ.get("KVDEMO_DTYPE") or "auto",
@@ -85,6 +85,13 @@ def checked_system_prompt(text: str) -> str:
     if len(text) > 20_000 or "\x00" in text:
         raise InvalidRequest("KVDEMO_SYSTEM_PROMPT", "must be text of at most 20,000 characters")
     return text
+
+
+def home_in(environ: Mapping[str, str]) -> Path:
+    try:
+        return Path(environ["KVDEMO_HOME"]).expanduser() if environ.get("KVDEMO_HOME") else default_home(environ)
+    except RuntimeError:  # no home folder, or ~user without such a user
+        raise InvalidRequest("KVDEMO_HOME", "give a whole path: this user, or the one it names, has no home") from None
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

@@ -44,13 +44,13 @@ class Served:
 def served(backend: Any, settings: Settings | None = None, *, puppet: Puppet | None = None) -> Iterator[Served]:
     """The real page over this backend, with the settings of its mode, until the block ends."""
     from kvdemo.ui.page import build_page, page_style
-    from kvdemo.web.launch import calm_queue, launch_settings
+    from kvdemo.web.launch import calm_queue, launch_settings, open_page
 
     settings = settings or getattr(backend, "settings", None) or Settings()
     launched = launch_settings(settings, port=free_port())
     demo = build_page(backend, settings).queue(**launched.queue)
     calm_queue(demo)
-    _, url, _ = demo.launch(**launched.launch, **page_style())
+    url, _ = open_page(demo, launched, page_style())
     try:
         yield Served(url.rstrip("/"), demo, backend, puppet)
     finally:

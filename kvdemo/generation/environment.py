@@ -69,6 +69,8 @@ def _commit() -> str | None:
             text=True,
             timeout=5,
             check=False,
+            # GIT_DIR and its like, as hooks have them, would name another repository.
+            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvdemo.errors import ModelUnavailable
 from kvdemo.models.conversion import converted_folder
 from kvdemo.models.gguf import check_gguf
+from kvdemo.models.hub import asking_for
 from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype, in_one_line
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
@@ -87,22 +88,16 @@ def _of_gguf(source: ModelSource) -> dict[str, Any]:
 def _fetched(source: ModelSource, name: str, api: HfApi | None) -> Path | None:
     """A small file of a hub model; None where the model has no such file."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     assert source.hub_id is not None
-    api = api or HfApi()
-    unavailable = ModelUnavailable(
-        f"{name} of {source.hub_id} could not be fetched from the hub; check the name and the network, "
-        "or give a config.json file."
-    )
-    try:
-        return Path(api.hf_hub_download(source.hub_id, name))
-    except LocalEntryNotFoundError as error:  # neither here nor, since the hub was not reached, known to be missing
-        raise unavailable from error
-    except EntryNotFoundError:
-        return None
-    except (HfHubHTTPError, HTTPError, OSError, ValueError) as error:
-        raise unavailable from error
+    with asking_for(source.hub_id):
+        try:
+            return Path((api or HfApi()).hf_hub_download(source.hub_id, name))
+        except LocalEntryNotFoundError:  # neither here nor, since the hub was not reached, known to be missing
+            raise
+        except EntryNotFoundError:
+            return None
 
 
 def _generation_object(path: Path) -> dict[str, Any] | None:

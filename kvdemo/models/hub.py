@@ -5,20 +5,27 @@ A token comes from the environment through huggingface_hub and is never read, ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvdemo.errors import ModelUnavailable
+from kvdemo.errors import KvdemoError, ModelUnavailable
 from kvdemo.models.direction import other_purpose
 from kvdemo.models.folder import check_folder
+from kvdemo.surroundings import client_problem
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["cached_snapshot", "download", "hub_cache", "network_is_off"]
+__all__ = ["asking_for", "cached_snapshot", "download", "hub_cache", "network_is_off"]
 
+log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 10.0
+ENDPOINT = re.compile(r"https?://[^\s/?#:\[\]]+(:[0-9]{1,5})?(/\S*)?")
 SMALL_FILES = (".json", ".model", ".txt", ".jinja")
 
 
@@ -54,16 +61,34 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
     wrong kind is fetched. Raises ModelUnavailable.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-    api = api or HfApi()
-    try:
+    with asking_for(hub_id):
+        api = api or HfApi()
         info = api.model_info(hub_id, timeout=ANSWER_TIMEOUT_S, files_metadata=True)
         files = _wanted_files(hub_id, info)
         if reason := other_purpose(getattr(info, "config", None) or {}):
             raise ModelUnavailable(f"{hub_id} {reason}")
         progress(f"downloading {sum(files.values()) / 1e6:,.0f} MB")
         folder = Path(api.snapshot_download(hub_id, revision=info.sha, allow_patterns=list(files)))
+    check_folder(folder, hub_id)
+    return folder
+
+
+@contextlib.contextmanager
+def asking_for(hub_id: str) -> Iterator[None]:
+    """Whatever keeps the hub from giving `hub_id` becomes a ModelUnavailable in one line, also what the client reads from
+    the environment: proxies, certificates, endpoint and token."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, HTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    if problem := client_problem(os.environ):
+        raise ModelUnavailable(_unreachable(hub_id, problem))
+    if not ENDPOINT.fullmatch(constants.ENDPOINT):
+        raise ModelUnavailable(_unreachable(hub_id, "HF_ENDPOINT is not an address, such as https://hub.example"))
+    try:
+        yield
+    except KvdemoError:
+        raise
     except GatedRepoError:
         raise ModelUnavailable(
             f"{hub_id} is only given to people who accepted its terms; accept them on its page and set HF_TOKEN."
@@ -74,10 +99,14 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
         ) from None
     except OfflineModeIsEnabled:
         raise ModelUnavailable(_unreachable(hub_id, "the network is switched off (HF_HUB_OFFLINE)")) from None
-    except (HTTPError, OSError):  # the client's own, of whichever HTTP library this version uses
-        raise ModelUnavailable(_unreachable(hub_id, "the hub cannot be reached")) from None
-    check_folder(folder, hub_id)
-    return folder
+    except Exception as error:  # whichever HTTP library the client uses; the message may quote the token
+        log.error("asking the hub for %s failed: %s", hub_id, type(error).__name__)
+        why = "the hub cannot be reached"
+        if isinstance(error, UnicodeEncodeError) or type(error).__name__ == "LocalProtocolError":
+            why = "the token (HF_TOKEN) holds characters that no token has"
+        elif isinstance(error, OSError) and not isinstance(error, HTTPError) and error.filename is not None:
+            why = f"nothing can be written there, see HF_HOME ({error.strerror})"
+        raise ModelUnavailable(_unreachable(hub_id, why)) from None
 
 
 def _unreachable(hub_id: str, why: str) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvdemo.settings import Settings
+from kvdemo.surroundings import direct_to_this_machine
 from kvdemo.web.guard import Guard, GuardRules
 
-__all__ = ["LaunchSettings", "calm_queue", "guarded", "launch_settings"]
+__all__ = ["LaunchSettings", "calm_queue", "guarded", "launch_settings", "open_page"]
 
 SPACE_PORT = 7860
 QUEUE_PAUSE_S = 0.05
@@ -56,6 +57,8 @@ def launch_settings(settings: Settings, *, host: str | None = None, port: int | 
             "debug": False,
             "show_error": False,
             "strict_cors": True,
+            # Gradio asks its own page whether it is there; with certificates it would read them, and they may be broken.
+            "ssl_verify": False,
             # An advisory that is open in 6.31 needs both off; run history also stores inputs in the browser in clear.
             "run_history": False,
             "ssr_mode": False,
@@ -80,6 +83,14 @@ def calm_queue(page: Any) -> None:
     queue: Any = getattr(page, "_queue", None)
     if isinstance(getattr(queue, "sleep_when_free", None), float):
         queue.sleep_when_free = QUEUE_PAUSE_S
+
+
+def open_page(page: Any, served: LaunchSettings, style: dict[str, Any]) -> tuple[str, str | None]:
+    """Launch a Gradio page; its address here, and the public one, None without it. OSError: the address cannot be used."""
+    launch = served.launch | style
+    with direct_to_this_machine(launch["server_name"], others=launch["share"]) as may_ask_others:
+        _, address, public_address = page.launch(**launch | {"share": may_ask_others})
+    return address, public_address
 
 
 def guarded(rules: GuardRules) -> Callable[[Any], AbstractAsyncContextManager[None]]:

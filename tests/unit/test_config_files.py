@@ -59,7 +59,9 @@ def test_a_hub_that_cannot_be_reached_is_not_told_as_a_file_that_is_missing(tmp_
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     hub: Any = FakeHub(tmp_path, [], LocalEntryNotFoundError("no connection"))
-    with pytest.raises(ModelUnavailable, match=r"generation_config\.json of owner/name could not be fetched"):
+    with pytest.raises(
+        ModelUnavailable, match=r"owner/name is not in the local hub cache and the hub cannot be reached"
+    ):
         read_generation_config(ON_THE_HUB, Settings(home=tmp_path), api=hub)
 
 

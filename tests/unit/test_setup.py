@@ -206,16 +206,21 @@ def test_a_taken_port_is_named_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "ending", "says"),
+    ("arguments", "environment", "ending", "says"),
     [
-        ((), signal.SIGINT, "No model is loaded: "),
+        ((), {"ALL_PROXY": "socks://x", "GRADIO_SERVER_PORT": "seven"}, signal.SIGINT, "No model is loaded: "),
         # The proxy is a port where nobody listens: the public address is asked for in vain, wherever the test runs.
-        (("--share",), signal.SIGTERM, "No public address could be had"),
+        (
+            ("--share",),
+            {"HTTPS_PROXY": "http://127.0.0.1:9", "ALL_PROXY": ""},
+            signal.SIGTERM,
+            "No public address could be had",
+        ),
     ],
-    ids=["local", "share without a network"],
+    ids=["local, with variables that are wrong", "share without a network"],
 )
 def test_the_page_stays_up_without_a_model_and_ends_cleanly(
-    tmp_path: Path, arguments: tuple[str, ...], ending: signal.Signals, says: str
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], ending: signal.Signals, says: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -223,7 +228,7 @@ def test_the_page_stays_up_without_a_model_and_ends_cleanly(
     with subprocess.Popen(
         [sys.executable, "app.py", "--model", str(tmp_path), *arguments],
         cwd=ROOT,
-        env=clean_environment(HTTPS_PROXY="http://127.0.0.1:9", ALL_PROXY=""),
+        env=clean_environment(**environment),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
