@@ -1,7 +1,8 @@
 """A GGUF file becomes, once, a folder of float32 safetensors with its tokenizer, below the home folder.
 
 Killed in the middle it starts again cleanly, and two processes at once do no harm: a lock lets one of them work, the folder
-appears by a rename when it is complete. How the weights are unpacked is left to `unpack`.
+appears by a rename when it is complete. Of a file that is replaced only the newest is kept. How the weights are unpacked
+is left to `unpack`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,6 +25,7 @@ from kvdemo.models.gguf import check_gguf
 __all__ = ["convert", "converted_folder"]
 
 FORMAT = "1"  # raised when what is written changes, so that old folders are made again
+MADE_FROM = "made_from.json"  # in every folder: the path of its GGUF
 SAMPLE_BYTES = 1 << 20
 UNPACKED_BYTES_PER_ELEMENT = 4
 
@@ -44,6 +47,9 @@ def convert(gguf: Path, home: Path, *, unpack: Unpack, progress: Callable[[str],
 
     folder = converted_folder(gguf, home)
     if folder is not None:
+        if not (folder / MADE_FROM).is_file():  # an earlier version's
+            with contextlib.suppress(OSError):
+                _note_origin(folder, gguf)
         return folder
     target = _target(gguf, home)
     needed = check_gguf(gguf, gguf.name).num_elements * UNPACKED_BYTES_PER_ELEMENT
@@ -84,6 +90,7 @@ def _convert_alone(
     atexit.register(discard)
     try:
         unpack(gguf, partial, progress)
+        _note_origin(partial, gguf)
         for file in partial.iterdir():
             _flush(file)
         os.rename(partial, target)
@@ -91,7 +98,26 @@ def _convert_alone(
     finally:
         discard()
         atexit.unregister(discard)
+    _drop_earlier(gguf, target)
     return target
+
+
+def _note_origin(folder: Path, gguf: Path) -> None:
+    (folder / MADE_FROM).write_text(json.dumps({"gguf": str(gguf.absolute())}), encoding="utf-8")
+
+
+def _drop_earlier(gguf: Path, target: Path) -> None:
+    """The file has been replaced: what was made from its earlier content is several times as large, and nobody's any more."""
+    for note in target.parent.glob(f"*/{MADE_FROM}"):
+        folder = note.parent
+        try:
+            made_from = json.loads(note.read_text(encoding="utf-8"))["gguf"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        if made_from == str(gguf.absolute()) and folder != target and ".partial-" not in folder.name:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # held by another process, where the system minds
+                folder.with_name(folder.name + ".lock").unlink()
 
 
 def _discard(partial: Path) -> None:

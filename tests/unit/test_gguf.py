@@ -91,11 +91,36 @@ def test_a_changed_file_is_converted_anew(gguf: Path, tmp_path: Path) -> None:
     copy = tmp_path / "tiny.gguf"
     copy.write_bytes(gguf.read_bytes())
     first = convert(copy, tmp_path, unpack=unpack, progress=silent)
-    content = bytearray(copy.read_bytes())
-    content[-1] ^= 1
-    copy.write_bytes(content)
+    replace_content(copy)
     assert converted_folder(copy, tmp_path) is None
     assert convert(copy, tmp_path, unpack=unpack, progress=silent) != first
+
+
+def replace_content(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_of_a_file_that_is_replaced_the_newest_conversion_is_kept_and_nobody_elses_is_touched(
+    gguf: Path, tmp_path: Path
+) -> None:
+    mine, other = tmp_path / "mine" / "tiny.gguf", tmp_path / "other" / "tiny.gguf"
+    for file in (mine, other):
+        file.parent.mkdir()
+        file.write_bytes(gguf.read_bytes())
+    replace_content(other)
+    first = convert(mine, tmp_path, unpack=unpack, progress=silent)
+    (first / "made_from.json").unlink()  # as earlier versions left it
+    assert convert(mine, tmp_path, unpack=unpack, progress=silent) == first
+    others = convert(other, tmp_path, unpack=unpack, progress=silent)
+    content = bytearray(mine.read_bytes())
+    content[-2] ^= 1
+    mine.write_bytes(content)
+    second = convert(mine, tmp_path, unpack=unpack, progress=silent)
+    left = {path.name for path in (tmp_path / "converted").iterdir()}
+    assert left == {name for folder in (others, second) for name in (folder.name, f"{folder.name}.lock")}
+    assert converted_folder(other, tmp_path) == others
 
 
 def test_a_damaged_conversion_is_made_again(gguf: Path, tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def test_what_cannot_be_a_name_is_refused_by_the_field_in_one_line(name: str, tm
         "~/missing-kvdemo",
         "~nosuchuser-kvdemo/x",
         "missing.gguf",
+        "missing.safetensors",
+        "missing/model.bin",
         "/" + "x" * 300,
     ],
 )
@@ -138,6 +140,22 @@ def test_a_folder_is_taken_with_or_without_a_leading_dot(tmp_path: Path, monkeyp
     for name in ("my/model", "./my/model", str(folder)):
         source = find(name, tmp_path)
         assert (source.kind, source.name, source.path) == ("folder", "model", folder)
+
+
+def test_a_missing_folder_beside_others_is_told_before_the_hub_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "models" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelUnavailable, match=r"^There is nothing at models/tinny, although the folder models is here"
+    ):
+        find("models/tinny", tmp_path)
+    assert find("models/tiny", tmp_path).kind == "folder"
+    snapshot = write_snapshot(tmp_path / "hub", "models/tinny")
+    assert find("models/tinny", tmp_path).path == snapshot
+    assert find("others/tinny", tmp_path).kind == "hub"
+    assert find("tinny", tmp_path).kind == "hub"
 
 
 def test_only_local_mode_shows_where_a_folder_lies(tmp_path: Path) -> None:
