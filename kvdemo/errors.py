@@ -12,6 +12,8 @@ KvdemoError
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +28,16 @@ __all__ = [
     "OutOfMemory",
     "RunFailed",
     "TooBusy",
+    "is_out_of_memory",
 ]
+
+# What Linux, macOS, Windows, CUDA and MPS say, by way of torch, numpy, safetensors and Python.
+NO_MEMORY = re.compile(
+    r"out of memory|not enough memory|(can't|cannot|unable to|failed to) allocate|bad_alloc|STATUS_ALLOC_FAILED"
+    r"|cudaErrorMemoryAllocation|Invalid buffer size|paging file is too small|\(os error (12|8|14|1455)\)",
+    re.IGNORECASE,
+)
+NO_MEMORY_ON_WINDOWS = (8, 14, 1455)  # ERROR_NOT_ENOUGH_MEMORY, ERROR_OUTOFMEMORY, ERROR_COMMITMENT_LIMIT
 
 
 class KvdemoError(Exception):
@@ -77,3 +88,14 @@ class RunFailed(KvdemoError):
 
 class OutOfMemory(RunFailed):
     """A run ended for want of memory; its caches were dropped."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Did something fail for want of memory, on whatever system and device?"""
+    if isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    if isinstance(error, OSError) and (
+        error.errno == errno.ENOMEM or getattr(error, "winerror", None) in NO_MEMORY_ON_WINDOWS
+    ):
+        return True
+    return not isinstance(error, KvdemoError) and NO_MEMORY.search(str(error)) is not None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kvdemo.caches.prefix import KeptCaches
 from kvdemo.caches.strategies import available_strategy
-from kvdemo.errors import KvdemoError, OutOfMemory, RunFailed
+from kvdemo.errors import KvdemoError, OutOfMemory, RunFailed, is_out_of_memory
 from kvdemo.facts.events import (
     Finished,
     GenerationEvent,
@@ -239,7 +239,7 @@ class _Told:
         """The run as failed, with what it made until then; the log has the details."""
         number = uuid.uuid4().hex[:8]
         log.error("run %s failed: %s", number, type(error).__name__, exc_info=error)
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             message = (
                 f"There was not enough memory for this run; its cache was dropped. Try fewer tokens. (error {number})"
             )
@@ -290,14 +290,6 @@ def _emitted(index: int, step: Step, text: str) -> TokenEmitted:
         cache_bytes=step.weight.held_bytes,
         cache_storage_bytes=step.weight.storage_bytes,
     )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
 
 
 def _one_line(error: BaseException) -> str:

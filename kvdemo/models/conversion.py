@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kvdemo.errors import ModelUnavailable
+from kvdemo.errors import ModelUnavailable, is_out_of_memory
 from kvdemo.models.folder import missing_part
 from kvdemo.models.gguf import check_gguf
 
@@ -66,6 +66,8 @@ def convert(gguf: Path, home: Path, *, unpack: Unpack, progress: Callable[[str],
         finally:
             lock.release()
     except OSError as error:
+        if is_out_of_memory(error):
+            raise
         raise ModelUnavailable(
             f"{gguf.name} cannot be unpacked below KVDEMO_HOME ({error.strerror or 'it cannot be written'}); "
             f"it takes {needed / 1e9:.1f} GB there. Make room, or set KVDEMO_HOME to another folder."

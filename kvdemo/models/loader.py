@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kvdemo.errors import KvdemoError, ModelUnavailable
+from kvdemo.errors import KvdemoError, ModelUnavailable, is_out_of_memory
 from kvdemo.facts.model import ModelFacts
 from kvdemo.models.conversion import convert, converted_folder
 from kvdemo.models.direction import looks_ahead, other_purpose
@@ -272,7 +272,7 @@ def _details(error: Exception) -> str:
 def in_one_line(error: Exception) -> str:
     """What happened and what to do, without paths, class names or other words of the libraries, save a package's name."""
     text = str(error)
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "out of memory" in text.lower():
+    if is_out_of_memory(error):
         return "there is not enough memory; use a smaller model, or set KVDEMO_DTYPE to bfloat16."
     if isinstance(error, ImportError):
         package = f" ({error.name})" if error.name else ""
