@@ -28,6 +28,7 @@ from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
 from kvdemo.models.states import unkept_because
 from kvdemo.models.thread import ModelThread
+from kvdemo.planner.needs import CacheNeeds
 from kvdemo.settings import Settings
 
 __all__ = ["Engine", "LoadModel", "load_named"]
@@ -199,7 +200,7 @@ class Engine:
                     share_system_prompt(loaded, self.kept, self.settings.system_prompt)
                 except Exception:  # it saves time and nothing hangs on it: everybody's prompt is processed in full
                     log.exception("the shared system prompt could not be processed")
-            self.loaded = loaded
+            self.loaded = dataclasses.replace(loaded, cache_bytes=CacheNeeds(loaded.model))
         except KvdemoError as error:
             self.status = Failed(name, str(error))
         except Exception as error:  # whatever a library raises, the page stays up and says it

@@ -12,7 +12,7 @@ from kvdemo.facts.plans import Architecture, LayerFootprint, MeasuredLayer, Meas
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import GenerationRequest, MeasureSpec
-from kvdemo.planner import plan
+from kvdemo.planner.needs import layer_needs
 
 __all__ = ["measure"]
 
@@ -43,20 +43,12 @@ def measure(
                     strategy=key,
                     seq_len=length,
                     layers=tuple(
-                        _measured(layer, footprint, _predicted(footprint, strategy, length, bytes_each), strategy)
+                        _measured(layer, footprint, layer_needs(footprint, strategy, length, bytes_each), strategy)
                         for layer, footprint in layers
                     ),
                     process_bytes=record.peak_bytes,
                     process_kind=record.peak_kind or "resident",
                 )
-
-
-def _predicted(footprint: LayerFootprint, strategy: Strategy, length: int, bytes_each: int) -> int:
-    """Bytes of this layer for one request; of a quantised cache its values alone, fp8's two scales among them."""
-    if strategy.key == "fp8" or strategy.bits is None:
-        kind = "fp8" if strategy.key == "fp8" else "static" if strategy.fixed_size else "dynamic"
-        return plan.predict_layer(footprint, kind, length, 1, bytes_each)
-    return plan.predict_layer(footprint, "dynamic", length, 1, 1) * strategy.bits // 8
 
 
 def _measured(layer: LayerBytes, footprint: LayerFootprint, predicted_bytes: int, strategy: Strategy) -> MeasuredLayer:

@@ -23,7 +23,7 @@ from kvdemo.facts.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
 
-__all__ = ["KeptCaches", "common_prefix"]
+__all__ = ["KeptCaches", "common_prefix", "kept_slots"]
 
 MIN_KEPT_SLOTS = 512
 MAX_NOTES = 1000  # owners who came back to nothing; not every one of them says that he has left
@@ -99,7 +99,7 @@ class KeptCaches:
         if shared is not None and shared_tokens:
             why = "The shared system prompt was copied, not processed again."
             return copy.deepcopy(shared.cache), Reuse("copied", shared_tokens, shared_tokens, why)
-        return strategy.make(config, _kept_slots(strategy, slots) if to_grow else slots), reuse
+        return strategy.make(config, kept_slots(strategy, slots) if to_grow else slots), reuse
 
     def keep(self, owner: str, strategy: Strategy, cache: Cache, token_ids: tuple[int, ...]) -> None:
         """Keep an owner's cache, which holds exactly these tokens, unless the owner has gone meanwhile or it is over budget."""
@@ -190,7 +190,7 @@ def _no_room(cache: Cache, slots: int, name: str) -> str:
     return "" if room is None or room >= slots else f"{name} has {room:,} slots and this turn needs {slots:,}."
 
 
-def _kept_slots(strategy: Strategy, slots: int) -> int:
+def kept_slots(strategy: Strategy, slots: int) -> int:
     """A cache of fixed size that is to last for several turns reserves a power of two, so that the next ones fit."""
     return max(MIN_KEPT_SLOTS, 1 << (slots - 1).bit_length()) if strategy.fixed_size else slots
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvdemo.caches.strategies import Strategy, slots_for
 from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.units import format_bytes
 from kvdemo.generation.memory import free_bytes
 from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["checked_slots", "refuse_generation_config"]
+__all__ = ["checked_slots", "lacking", "refuse_generation_config"]
+
+FreeBytes = Callable[[str], int]
+"""Bytes that could be allocated now on a type of device."""
 
 
 # Each makes generate run another loop than the one that is measured here, or ask the hub for code; with the value for off.
@@ -21,8 +27,19 @@ OTHER_LOOPS = {
 }
 
 
-def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Strategy, prompt_tokens: int) -> int:
-    """How many cache slots does this run reserve? InvalidRequest with the numbers when it cannot fit."""
+def checked_slots(
+    loaded: LoadedModel,
+    request: GenerationRequest,
+    strategy: Strategy,
+    prompt_tokens: int,
+    *,
+    held_bytes: int = 0,
+    free_bytes: FreeBytes = free_bytes,
+) -> int:
+    """How many cache slots does this run reserve? InvalidRequest with the numbers when it cannot fit.
+
+    held_bytes   of the kept cache that this run continues or replaces: they are in use, and not needed again
+    """
     limit, new_tokens = loaded.facts.context_limit, request.max_new_tokens
     if limit is not None and prompt_tokens + new_tokens > limit:
         shorter = limit - prompt_tokens
@@ -40,18 +57,36 @@ def checked_slots(loaded: LoadedModel, request: GenerationRequest, strategy: Str
             f"the cache would have {request.cache_slots:,}",
         )
     slots = slots_for(strategy, max(needed, request.cache_slots or 0))
-    if strategy.key != "none":
-        _check_memory(loaded, slots if strategy.fixed_size else needed)
+    lack = lacking(loaded, strategy, slots if strategy.fixed_size else needed, held_bytes, free_bytes)
+    if lack is not None:
+        wanted, free = lack
+        raise InvalidRequest(
+            "max_new_tokens",
+            f"the cache would take {format_bytes(wanted)} and {format_bytes(free)} are free. Ask for fewer tokens.",
+        )
     return slots
 
 
-def _check_memory(loaded: LoadedModel, positions: int) -> None:
-    wanted, free = positions * loaded.facts.cache_bytes_per_token, free_bytes(loaded.model.device.type)
+def lacking(
+    loaded: LoadedModel,
+    strategy: Strategy,
+    positions: int,
+    held_bytes: int = 0,
+    free_bytes: FreeBytes = free_bytes,
+) -> tuple[int, int] | None:
+    """(bytes that a cache of so many positions takes, bytes that are free for it), None where it fits.
+
+    Every position at full width is more than any cache takes and costs nothing to know; only what would be refused by it is
+    worth asking the model's own code, which knows windows, latent layers and what quantises.
+    """
+    if strategy.cache is None:
+        return None
+    device = "cpu" if strategy.cache.arguments.get("offloading") else loaded.model.device.type
+    wanted, free = positions * loaded.facts.cache_bytes_per_token, free_bytes(device) + held_bytes
     if wanted > free:
-        raise InvalidRequest(
-            "max_new_tokens",
-            f"the cache would take {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} GiB are free. Ask for fewer tokens.",
-        )
+        exact = loaded.cache_bytes(strategy, positions)
+        wanted = wanted if exact is None else exact
+    return (wanted, free) if wanted > free else None
 
 
 def refuse_generation_config(loaded: LoadedModel) -> None:

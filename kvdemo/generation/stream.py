@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvdemo.caches.prefix import KeptCaches
+from kvdemo.caches.prefix import KeptCaches, kept_slots
 from kvdemo.caches.strategies import available_strategy
 from kvdemo.errors import KvdemoError, OutOfMemory, RunFailed, is_out_of_memory
 from kvdemo.facts.events import (
@@ -31,8 +31,9 @@ from kvdemo.facts.events import (
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.generation.admission import checked_slots, refuse_generation_config
+from kvdemo.generation.admission import FreeBytes, checked_slots, lacking, refuse_generation_config
 from kvdemo.generation.device import Device, device_of
+from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.run import Accepted, Ended, Fact, Run, Step, end_ids, stop_strings
 from kvdemo.generation.text import IncrementalText
@@ -61,6 +62,7 @@ def stream(
     reader: Reader = AT_ONCE,
     patient: bool = False,
     make_device: Callable[[str], Device] = device_of,
+    free: FreeBytes = free_bytes,
 ) -> Iterator[GenerationEvent]:
     """Run the model once. The grammar of what it yields, with Working anywhere once it does not wait any more:
 
@@ -74,20 +76,26 @@ def stream(
                   closing returns when the run has really ended
     reader        how often he wants to hear; each time ends with Working
     patient       wait in a full line, too, instead of TooBusy
-    make_device   the clocks and the memory of a type of device
+    make_device   the clocks and the memory of a type of device; free: bytes that are free on one
     """
     entered_s = time.perf_counter()
     strategy = available_strategy(request.strategy, loaded.model)
     refuse_generation_config(loaded)
     encoded = encode_prompt(loaded, request.prompt)
-    slots = checked_slots(loaded, request, strategy, len(encoded.token_ids))
+    keeps = kept is not None and strategy.keeping != "no"
+    held_bytes = kept.storage_bytes(owner) if kept is not None and keeps else 0
+    slots = checked_slots(loaded, request, strategy, len(encoded.token_ids), held_bytes=held_bytes, free_bytes=free)
+    # More slots than this turn needs save the next ones a refill; they are no reason to refuse this one.
+    to_grow = (
+        request.cache_slots is None and lacking(loaded, strategy, kept_slots(strategy, slots), held_bytes, free) is None
+    )
     prepare_s = time.perf_counter() - entered_s
     run = Run(
         loaded,
         request,
         strategy,
         encoded.token_ids,
-        obtain=lambda: _obtain(run, slots, kept, owner),
+        obtain=lambda: _obtain(run, slots, kept, owner, to_grow),
         give_back=lambda ended: _give_back(ended, kept, owner),
         make_device=make_device,
     )
@@ -126,12 +134,11 @@ def _after(done: concurrent.futures.Future[None], run: Run, ticket: Ticket) -> N
         run.end_with(Ended("cancelled"))
 
 
-def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str) -> tuple[Cache | None, Reuse]:
+def _obtain(run: Run, slots: int, kept: KeptCaches | None, owner: str, to_grow: bool) -> tuple[Cache | None, Reuse]:
     model = run.loaded.model
     why = unkept_because(model, run.loaded.continues)
     if kept is None or why:
         return run.strategy.make(model.config, slots), Reuse("fresh", 0, 0, why)
-    to_grow = run.request.cache_slots is None
     return kept.take(owner, run.strategy, run.token_ids, slots, model.config, to_grow=to_grow)
 
 

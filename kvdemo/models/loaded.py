@@ -13,6 +13,8 @@ from kvdemo.models.thread import ModelThread
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from kvdemo.caches.strategies import Strategy
+
 __all__ = ["ForwardGate", "LoadedModel"]
 
 
@@ -35,10 +37,15 @@ class ForwardGate:
             self.listener(kwargs)
 
 
+def _unknown(strategy: Strategy, positions: int) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """The model, its tokenizer, what is known about both, and the only thread that may run it.
 
+    cache_bytes   bytes of one sequence's cache with a strategy and so many positions, None where nobody knows: the planner's
     continues  a forward of several tokens takes up what an earlier one left in the cache (see states.py)
     encoding   held while the tokenizer encodes: its Rust half refuses two callers at once
     """
@@ -49,4 +56,5 @@ class LoadedModel:
     thread: ModelThread
     gate: ForwardGate
     continues: bool = True
+    cache_bytes: Callable[[Strategy, int], int | None] = _unknown
     encoding: threading.Lock = field(default_factory=threading.Lock)

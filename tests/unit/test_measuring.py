@@ -11,7 +11,8 @@ from kvdemo.caches.strategies import strategy_of
 from kvdemo.facts.plans import LayerFootprint, MeasuredPoint
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import MeasureSpec
-from kvdemo.measuring import _measured, _predicted
+from kvdemo.measuring import _measured
+from kvdemo.planner.needs import layer_needs
 from tests.tiny_backend import ready_backend
 
 FULL = LayerFootprint(0, "full", kv_heads=2, key_dim=16, value_heads=2, value_dim=16)
@@ -50,7 +51,7 @@ def points_of(backend: Backend, spec: MeasureSpec) -> list[MeasuredPoint]:
     return [told for told in backend.measure_memory(spec) if isinstance(told, MeasuredPoint)]
 
 
-def test_windows_are_measured_below_at_and_above_and_hold_what_was_predicted() -> None:
+def test_windows_are_measured_below_at_and_above_and_hold_what_waslayer_needs() -> None:
     with windowed_backend() as backend:
         points = points_of(backend, MeasureSpec((8, 16, 64)))
     assert {point.seq_len for point in points} == {8, 16, 64}
@@ -68,12 +69,12 @@ def test_a_windows_view_is_named_as_the_cause_of_the_storage_behind_it() -> None
 
 
 def test_eight_bit_floats_are_predicted_with_their_scales() -> None:
-    assert _predicted(FULL, strategy_of("fp8"), 10, 4) == 2 * 2 * 16 * 10 + 8
+    assert layer_needs(FULL, strategy_of("fp8"), 10, 4) == 2 * 2 * 16 * 10 + 8
 
 
 def test_a_quantised_cache_is_predicted_by_its_values_and_the_rest_is_named() -> None:
     strategy = strategy_of("quanto-4bit")
-    predicted = _predicted(FULL, strategy, 10, 4)
+    predicted = layer_needs(FULL, strategy, 10, 4)
     assert predicted == 2 * 2 * 16 * 10 // 2
     layer = _measured(LayerBytes(0, "Layer", 200, 200, 0, 80, 480, "cpu"), FULL, predicted, strategy)
     assert layer.cause == "a quantised cache keeps scales and zero points beside its 4-bit values"
