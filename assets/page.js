@@ -35,9 +35,35 @@
     const text = answer && (answer.querySelector(".kv-raw") || answer.querySelector(".kv-text"));
     if (!text) return;
     await copyText(text.textContent);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    button.textContent = text.title || "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, text.title ? 4000 : 1500);
   };
+
+  /* A fold that was opened stays open when what it stands in is drawn again: an answer's while it streams and when it
+     moves up to the others, a table's with the next result. */
+  const unfolded = new Set();
+  const foldName = (fold) => {
+    const answer = fold.closest("#conversation .kv-answer");
+    if (answer) return `answer ${[...document.querySelectorAll("#conversation .kv-answer")].indexOf(answer)}`;
+    const place = fold.closest("[id]");
+    return place ? `${place.id} ${[...place.querySelectorAll("details")].indexOf(fold)}` : "";
+  };
+  const keepFolds = () => {
+    if (!unfolded.size) return;
+    for (const fold of document.querySelectorAll(".kv-fragment details:not([open])")) {
+      if (unfolded.has(foldName(fold))) fold.open = true;
+    }
+  };
+  document.addEventListener("click", (event) => {
+    if (!(event.target instanceof Element)) return;
+    if (event.target.closest("#chat-clear")) {
+      for (const name of unfolded) if (name.startsWith("answer ")) unfolded.delete(name);
+    }
+    const summary = event.target.closest(".kv-fragment summary");
+    if (!summary) return;
+    const fold = summary.parentElement;
+    unfolded[fold.open ? "delete" : "add"](foldName(fold));
+  }, true);
 
   /* Charts name their hatching by the page's address; with another one in the bar they would lose it. */
   const setAddress = (address) => {
@@ -161,6 +187,7 @@
 
   new MutationObserver(() => {
     groupRadios();
+    keepFolds();
     followConversation();
     followNumbers();
     saveFiles();

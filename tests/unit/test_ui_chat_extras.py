@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.ui.answer_text import answer_html, split_reasoning
@@ -35,15 +37,135 @@ def talked(count: int) -> Conversation:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_markdown_is_drawn_and_the_raw_text_is_there_for_copy() -> None:
+def seen(drawn: str) -> str:
+    """What is read of a fragment: no tags, entities as characters; what is only there for Copy left out."""
+    return html.unescape(re.sub(r"<[^>]*>", "", drawn.split('<div class="kv-raw"')[0]))
+
+
+def kept_for_copy(drawn: str) -> tuple[str, str]:
+    """(what Copy gives, what the button says where that is not all)."""
+    kept = re.search(r'<div class="kv-raw"(?: title="([^"]*)")?>([^<]*)</div>$', drawn)
+    assert kept is not None
+    return html.unescape(kept.group(2)), html.unescape(kept.group(1) or "")
+
+
+def test_markdown_is_drawn_on_one_line_and_the_raw_text_is_there_for_copy() -> None:
     raw = '## Title\n\n**bold**\n\n```python\n\tdef f():\n    return "<a>"\n```\n'
     drawn_answer = answer_html(raw)
     assert "<strong>bold</strong>" in drawn_answer
+    assert "<pre><code>&#9;def f():&#10;    return &quot;&lt;a&gt;&quot;&#10;</code></pre>" in drawn_answer
     assert "\n" not in drawn_answer
     assert "\t" not in drawn_answer
-    kept = re.search(r'<div class="kv-raw">(.*)</div>$', drawn_answer)
-    assert kept is not None
-    assert html.unescape(kept.group(1)) == raw
+    assert kept_for_copy(drawn_answer) == (raw, "")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "def f(x):\n    if x:\n        return x",
+        "    indented from the start\n\n\tand with a tab",
+        "__init__ and _x_ and *args, **kwargs and a*b*c and 2 ** 3 ** 4",
+        "# a comment\nx = 1",
+        "# a comment",
+        "Title\n=====\n\n---\n***",
+        "a &lt; b &amp;&amp; c \\* d \\n",
+        "<b>tags</b> <!-- and comments -->",
+        "> quoted\n>> twice",
+        "[x]: http://example.com\n\n[x] [y](z) ![i](http://example.com/i.png)",
+        "a  \nhard  break, two  spaces",
+        "~~gone~~ ==marked== $x_1$",
+        "**bold** and `code` and ``a ` b``",
+        "## A heading ##",
+        "- [ ] not done",
+        '"""doc\nstring\n"""',
+    ],
+)
+def test_what_is_seen_outside_lists_tables_and_fences_is_what_the_model_wrote(raw: str) -> None:
+    assert seen(answer_html(raw)) == raw
+
+
+@pytest.mark.parametrize("comment", ["# a comment", "__init__", "_x_", "*args", "    - not a list"])
+def test_code_outside_a_fence_gets_no_markup(comment: str) -> None:
+    assert answer_html(f"x = 1\n\n{comment}\n\ny = 2").count("<div") == 3
+    assert not re.search(r"<(h\d|em|strong|li|pre)", answer_html(f"x = 1\n\n{comment}\n\ny = 2"))
+
+
+MARKS = [
+    "-",
+    "*",
+    "+",
+    "1.",
+    "2)",
+    "10.",
+    "#",
+    "##",
+    "`",
+    "**",
+    "_",
+    ">",
+    " ",
+    "  ",
+    "    ",
+    "\t",
+    "\n",
+    "\n\n",
+    "a",
+    "b <c>",
+    "[l](http://e.com)",
+    "&lt;",
+    "\\",
+    "é",
+    "-\n",
+    "---",
+]
+
+
+@given(st.lists(st.sampled_from(MARKS), max_size=40).map("".join))
+def test_no_character_is_lost_or_moved_whatever_marks_an_answer_has(raw: str) -> None:
+    assert "".join(seen(answer_html(raw)).split()) == "".join(raw.split())
+    assert "".join(seen(answer_html(raw, cursor=True)).split()) == "".join(raw.split())
+    assert answer_html(raw, cursor=True).count("kv-cursor") == 1
+
+
+LIST = "1. One **now**\n   - inner\n     ```py\n     if x:\n         y\n     ```\n2. Two"
+TABLE = "| a | b |\n|---|--:|\n| 1 | `c` |"
+
+
+def test_lists_tables_and_fences_are_lists_tables_and_code() -> None:
+    drawn = answer_html(f"Steps:\n{LIST}\n\n{TABLE}\n\nEnd")
+    tags = re.findall(r"<(ol|ul|li|pre|table|th|td)\b", drawn)
+    assert tags == [*("ol", "li", "ul", "li", "pre", "li"), *("table", "th", "th", "td", "td")]
+    assert "<code>if x:&#10;    y&#10;</code>" in drawn
+    assert '<td style="text-align:right"><code>`c`</code></td>' in drawn
+
+
+def test_marks_of_lists_are_seen_as_they_were_written() -> None:
+    assert seen(answer_html("- a\n* b\n7) c\n1986. d")) == "- a* b7) c1986. d"
+
+
+def test_a_line_left_of_an_items_text_is_not_drawn_as_part_of_it() -> None:
+    drawn = answer_html("x = [\n- 1,\n]\nfor y in x:\n    print(y)")
+    assert '<div class="kv-written">]&#10;for y in x:&#10;    print(y)</div>' in drawn
+
+
+def test_a_link_shows_where_it_leads() -> None:
+    drawn = answer_html("see [here](https://example.com/a?b=1&c=2) or [there](javascript:alert(1))")
+    assert re.findall(r'href="([^"]*)"', drawn) == ["https://example.com/a?b=1&amp;c=2"]
+    assert seen(drawn) == "see [here](https://example.com/a?b=1&c=2) or [there](javascript:alert(1))"
+
+
+@pytest.mark.parametrize(
+    ("raw", "copied", "said"),
+    [
+        ("yes", "yes", ""),
+        ("<think>hm</think>\n\nyes <b>", "yes <b>", "Copied without the reasoning"),
+        ("hm</think>\n\nyes", "yes", "Copied without the reasoning"),
+        ("<think>still <b>", "<think>still <b>", "Copied the reasoning: it has no end, so there is no answer"),
+        ("<think>hm</think>\n", "<think>hm</think>\n", "Copied the reasoning: there is no answer after it"),
+    ],
+)
+def test_copy_gives_the_answer_and_says_what_it_left_out(raw: str, copied: str, said: str) -> None:
+    assert kept_for_copy(answer_html(raw)) == (copied, said)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +187,10 @@ def test_nothing_in_an_answer_runs_or_loads(payload: str) -> None:
 
 
 def test_headings_of_an_answer_stand_below_the_pages_own() -> None:
-    assert "<h1" not in answer_html("# One\n\n## Two")
-    assert "<h3>One</h3>" in answer_html("# One")
+    assert re.findall(r"<(h\d)>([^<]*)", answer_html("## Two\n\n###### Six")) == [
+        ("h4", "## Two"),
+        ("h6", "###### Six"),
+    ]
 
 
 @pytest.mark.parametrize(
