@@ -1,6 +1,6 @@
 """Opens the page: settings, backend, page, launch; then the model loads while the page is already there.
 
-python app.py [--model NAME] [--host ADDRESS] [--port N] [--share]
+python app.py [--model NAME] [--host ADDRESS] [--port N] [--allow-host NAME] [--root-path /PATH] [--share]
 """
 
 from __future__ import annotations
@@ -31,6 +31,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")
     parser.add_argument("--host", help="address to listen on; default: 127.0.0.1, this machine only")
     parser.add_argument("--port", type=port_number, help="default: the first free one from 7860")
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a further name that the page answers to, such as a proxy's; repeat it; .NAME: and all names below it",
+    )
+    parser.add_argument(
+        "--root-path", metavar="/PATH", help="the path that a proxy in front puts before the page's own"
+    )
     parser.add_argument("--share", action="store_true", help="ask Gradio for a public address, too")
     return parser.parse_args(argv)
 
@@ -50,7 +60,13 @@ def serve(arguments: argparse.Namespace) -> int:
     for note in take_over(os.environ):
         print(f"kvdemo: {note}", file=sys.stderr)
     try:
-        settings = Settings.from_environment(os.environ, model=arguments.model, share=arguments.share)
+        settings = Settings.from_environment(
+            os.environ,
+            model=arguments.model,
+            share=arguments.share,
+            allow_hosts=arguments.allow_host,
+            root_path=arguments.root_path,
+        )
         if settings.model is not None:
             # A wrong name ends here, before Gradio's import; a model that then fails to load leaves the page up.
             resolve(settings.model, settings.home, mode=settings.mode)

@@ -3,13 +3,16 @@
 KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models and compiled code are kept
 KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
 KVDEMO_DTYPE   auto, float32, bfloat16, float16
+KVDEMO_ALLOWED_HOSTS   further names that the page answers to, with commas; a leading dot: and all below it
+KVDEMO_ROOT_PATH       the path that a proxy in front puts before the page's own
 KVDEMO_SYSTEM_PROMPT   a system prompt shared by all visitors: processed once at start, copied for each conversation
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +23,8 @@ __all__ = ["DEFAULT_MODEL", "Limits", "Settings"]
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MODES = ("local", "share", "space")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+HOST_NAME = re.compile(r"\[[0-9a-f:.]+\]|\.?[a-z0-9_][a-z0-9._-]*", re.IGNORECASE | re.ASCII)
+ROOT_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -56,9 +61,19 @@ class Settings:
     dtype: str = "auto"
     limits: Limits = field(default_factory=Limits)
     system_prompt: str = ""
+    allowed_hosts: tuple[str, ...] = ()
+    root_path: str = ""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str], *, model: str | None = None, share: bool = False) -> Settings:
+    def from_environment(
+        cls,
+        environ: Mapping[str, str],
+        *,
+        model: str | None = None,
+        share: bool = False,
+        allow_hosts: Sequence[str] = (),
+        root_path: str | None = None,
+    ) -> Settings:
         """Settings from the environment, flags first; InvalidRequest that names the variable otherwise."""
         mode = environ.get("KVDEMO_MODE") or ("space" if environ.get("SYSTEM") == "spaces" else "local")
         if share and mode == "local":
@@ -78,6 +93,13 @@ class Settings:
             dtype=environ.get("KVDEMO_DTYPE") or "auto",
             limits=Limits() if mode == "local" else PUBLIC_LIMITS,
             system_prompt=checked_system_prompt(environ.get("KVDEMO_SYSTEM_PROMPT") or ""),
+            allowed_hosts=(
+                *checked_hosts("--allow-host", allow_hosts),
+                *checked_hosts("KVDEMO_ALLOWED_HOSTS", re.split(r"[,\s]+", environ.get("KVDEMO_ALLOWED_HOSTS", ""))),
+            ),
+            root_path=checked_root_path("--root-path", root_path)
+            if root_path is not None
+            else checked_root_path("KVDEMO_ROOT_PATH", environ.get("KVDEMO_ROOT_PATH", "")),
         )
 
 
@@ -85,6 +107,24 @@ def checked_system_prompt(text: str) -> str:
     if len(text) > 20_000 or "\x00" in text:
         raise InvalidRequest("KVDEMO_SYSTEM_PROMPT", "must be text of at most 20,000 characters")
     return text
+
+
+def checked_hosts(field: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Names as a browser sends them, lower-case."""
+    for name in filter(None, names):
+        if not HOST_NAME.fullmatch(name):
+            raise InvalidRequest(
+                field, f"{name[:80]!r} is not a name such as lab.example or .lab.example, without scheme, port and path"
+            )
+    return tuple(name.lower() for name in names if name)
+
+
+def checked_root_path(field: str, path: str) -> str:
+    """ "" or a path with a slash at its beginning and none at its end."""
+    path = path.rstrip("/")
+    if path and not ROOT_PATH.fullmatch(path):
+        raise InvalidRequest(field, f"{path[:80]!r} is not a path such as /kvdemo")
+    return path
 
 
 def home_in(environ: Mapping[str, str]) -> Path:

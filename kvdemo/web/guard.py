@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 __all__ = ["Guard", "GuardRules", "Refusal", "content_policy"]
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+EVERY_ADDRESS = ("0.0.0.0", "::", "[::]")
 SHARE_DOMAIN = ".gradio.live"
 SHARE_FRONT_END = "https://gradio.s3-us-west-2.amazonaws.com"
 SPACE_FRAMES = "'self' https://huggingface.co https://*.hf.space"
@@ -56,24 +57,32 @@ class GuardRules:
     """What one mode lets through.
 
     mode             local, share or space
-    host             the address the server was told to listen on; an address that means "all" admits every IP address,
-                     since a name is what DNS rebinding needs
+    host             the address the server was told to listen on; an address that means "all" admits this machine's own
+                     names and every IP address, since another name is what DNS rebinding needs
     max_body_bytes   longest request body
+    allowed_hosts    further names, lower-case; one that begins with a dot stands for itself and all below it
+    own_names        what this machine is called, lower-case
+    root_path        the path that a proxy in front puts before ours; it may take it off again, or not
     """
 
     mode: str
     host: str
     max_body_bytes: int
+    allowed_hosts: tuple[str, ...] = ()
+    own_names: tuple[str, ...] = ()
+    root_path: str = ""
 
     def refusal(self, method: str, path: str, query: bytes, headers: Headers) -> Refusal | None:
         """Why this request must not reach the app, from its first lines alone; None when it may."""
         if self.mode != "space" and not self.answers_to(headers.getlist("host")):
-            return Refusal(400, "This page does not answer to that host name. Start kvdemo with --host to allow it.")
+            return Refusal(400, self._unknown_host(headers.getlist("host")))
+        if self.root_path and (path == self.root_path or path.startswith(self.root_path + "/")):
+            path = path.removeprefix(self.root_path) or "/"
         if not is_used_route(method, path, query):
             return Refusal(404, "Not found.")
         origin = headers.get("origin")
         if method not in ("GET", "HEAD") and origin is not None and not self.same_origin(origin, headers):
-            return Refusal(403, "Requests from other sites are refused.")
+            return Refusal(403, "Requests from other sites are refused." + self._proxy_advice(origin, headers))
         if not re.fullmatch(r"[0-9]{1,15}", headers.get("content-length", "0")):
             return Refusal(400, "Content-Length is not a length.")
         return None
@@ -92,21 +101,47 @@ class GuardRules:
             return True
         if self.mode == "share" and name.endswith(SHARE_DOMAIN):
             return True
-        return self.host.strip("[]") in ("0.0.0.0", "::") and _is_ip_address(name)
+        if self._is_allowed(name):
+            return True
+        return self.host in EVERY_ADDRESS and (name in self.own_names or _is_ip_address(name))
+
+    def _is_allowed(self, name: str) -> bool:
+        return any(
+            name == one or (one.startswith(".") and (name == one[1:] or name.endswith(one)))
+            for one in self.allowed_hosts
+        )
+
+    def _proxy_advice(self, origin: str, headers: Mapping[str, str]) -> str:
+        """Where a proxy says that the page was asked for by this very name: how to allow it."""
+        match, forwarded = _ORIGIN.fullmatch(origin), _authority(headers.get("x-forwarded-host", ""))
+        asked = _authority(match[2]) if match is not None else None
+        if asked is None or forwarded is None or asked[0] != forwarded[0]:
+            return ""
+        return f" If {asked[0]} is this page's name at a proxy, start kvdemo with --allow-host {asked[0]}."
+
+    def _unknown_host(self, hosts: list[str]) -> str:
+        """What to do about a Host header that names somebody else, in one line; only a name is repeated."""
+        authority = _authority(hosts[0]) if len(hosts) == 1 else None
+        if authority is None:
+            return "This page does not answer to that host name."
+        name = authority[0]
+        return f"This page does not answer to the name {name}. Start kvdemo with --allow-host {name} to allow it."
 
     def same_origin(self, origin: str, headers: Mapping[str, str]) -> bool:
         """Whether Origin is the page's own: scheme aside, the host and port that the request went to.
 
-        A Space stands behind a proxy that may keep the public name in X-Forwarded-Host. No browser lets another site
-        set that header without asking first, and what asks is refused.
+        A proxy in front, as a Space has one, may keep the public name in X-Forwarded-Host. No browser lets another site
+        set that header without asking first, and what asks is refused; outside a Space the name must be an allowed one.
         """
         match = _ORIGIN.fullmatch(origin)
         if match is None:
             return False
         default_port = _DEFAULT_PORTS[match[1].lower()]
         targets = [headers.get("host", "")]
-        if self.mode == "space":
-            targets.append(headers.get("x-forwarded-host", "").split(",")[0].strip())
+        forwarded = headers.get("x-forwarded-host", "").split(",")[0].strip()
+        public = _authority(forwarded)
+        if self.mode == "space" or (public is not None and self._is_allowed(public[0])):
+            targets.append(forwarded)
         source = _authority(match[2], default_port)
         return source is not None and source in [_authority(target, default_port) for target in targets]
 

@@ -5,6 +5,8 @@ It starts nothing and imports no Gradio. Every setting that an environment varia
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +14,12 @@ from typing import Any
 
 from kvdemo.settings import Settings
 from kvdemo.surroundings import direct_to_this_machine
-from kvdemo.web.guard import Guard, GuardRules
+from kvdemo.web.guard import EVERY_ADDRESS, Guard, GuardRules
 
 __all__ = ["LaunchSettings", "calm_queue", "guarded", "launch_settings", "open_page"]
 
 SPACE_PORT = 7860
+NAME_SERVER_S = 1.0
 QUEUE_PAUSE_S = 0.05
 # Beside an uploaded file or a prompt written in JSON's \\u escapes, a request holds little.
 BODY_ALLOWANCE_BYTES = 512 * 1024
@@ -30,15 +33,38 @@ class LaunchSettings:
     launch: dict[str, Any]
 
 
-def launch_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> LaunchSettings:
+def own_names() -> tuple[str, ...]:
+    """This machine's host name and its fully qualified one, where a name server tells that soon."""
+    names = [socket.gethostname()]
+    asking = threading.Thread(target=lambda: names.append(socket.getfqdn()), daemon=True)
+    asking.start()
+    asking.join(NAME_SERVER_S)
+    return tuple(name.lower() for name in names)
+
+
+def launch_settings(
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    names: Callable[[], tuple[str, ...]] = own_names,
+) -> LaunchSettings:
     """How to serve the page in the mode of `settings`.
 
-    host   address to listen on; by default this machine only, or every address in a Space
-    port   None: the first free one from 7860, or 7860 in a Space
+    host    address to listen on; by default this machine only, or every address in a Space
+    port    None: the first free one from 7860, or 7860 in a Space
+    names   asked for this machine's own names where every address is listened on
     """
     in_space = settings.mode == "space"
     host = host or ("0.0.0.0" if in_space else "127.0.0.1")
-    rules = GuardRules(settings.mode, host, settings.limits.upload_bytes + BODY_ALLOWANCE_BYTES)
+    rules = GuardRules(
+        settings.mode,
+        host,
+        settings.limits.upload_bytes + BODY_ALLOWANCE_BYTES,
+        allowed_hosts=settings.allowed_hosts,
+        own_names=names() if host in EVERY_ADDRESS and not in_space else (),
+        root_path=settings.root_path,
+    )
     return LaunchSettings(
         queue={
             # With the API open, direct calls skip the queue, its limits and the validators.
@@ -57,6 +83,7 @@ def launch_settings(settings: Settings, *, host: str | None = None, port: int | 
             "debug": False,
             "show_error": False,
             "strict_cors": True,
+            "root_path": settings.root_path,
             # Gradio asks its own page whether it is there; with certificates it would read them, and they may be broken.
             "ssl_verify": False,
             # An advisory that is open in 6.31 needs both off; run history also stores inputs in the browser in clear.

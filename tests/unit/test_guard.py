@@ -13,6 +13,7 @@ import pytest
 from kvdemo.settings import Settings
 from kvdemo.web.guard import Guard, GuardRules, content_policy, is_used_route
 from kvdemo.web.launch import launch_settings
+from tests.served import free_port
 
 LIMIT = 1000
 HOST = "127.0.0.1:7860"
@@ -103,6 +104,78 @@ def ask(
 def test_only_the_servers_own_names_are_answered(mode: str, listening_on: str, host: str, answered: bool) -> None:
     status, _, _, calls = ask("GET", "/", [("Host", host)], guard_rules=rules(mode, listening_on))
     assert (status, calls) == ((200, 1) if answered else (400, 0))
+
+
+ALLOWED = ("kv.example", ".lab.example")
+
+
+@pytest.mark.parametrize(
+    ("listening_on", "host", "answered"),
+    [
+        ("0.0.0.0", "my-machine:7860", True),
+        ("::", "MY-MACHINE.lan", True),
+        ("0.0.0.0", "my-machine.evil.test", False),
+        ("127.0.0.1", "my-machine:7860", False),  # nobody asks for it by that name there, but for a rebound one
+        ("127.0.0.1", "kv.example", True),
+        ("0.0.0.0", "KV.example:443", True),
+        ("127.0.0.1", "v.example", False),
+        ("127.0.0.1", "a.kv.example", False),
+        ("127.0.0.1", "lab.example", True),
+        ("127.0.0.1", "a.b.lab.example", True),
+        ("127.0.0.1", "evil-lab.example", False),
+        ("127.0.0.1", "lab.example.evil.test", False),
+    ],
+)
+def test_this_machines_names_and_those_that_are_allowed_are_answered(
+    listening_on: str, host: str, answered: bool
+) -> None:
+    named = GuardRules("local", listening_on, LIMIT, allowed_hosts=ALLOWED, own_names=("my-machine", "my-machine.lan"))
+    status, _, _, calls = ask("GET", "/", [("Host", host)], guard_rules=named)
+    assert (status, calls) == ((200, 1) if answered else (400, 0))
+
+
+def test_the_refusal_of_a_name_says_which_flag_admits_it_and_repeats_nothing_else() -> None:
+    status, _, body, _ = ask("GET", "/", [("Host", "Proxy.Example:8443")])
+    assert (status, body.decode()) == (
+        400,
+        "This page does not answer to the name proxy.example. Start kvdemo with --allow-host proxy.example to allow it.",
+    )
+    assert b"<script>" not in ask("GET", "/", [("Host", "<script>")])[2]
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "origin", "status", "says"),
+    [
+        ("kv.example", "https://kv.example", 200, ""),
+        ("kv.example:8443", "https://kv.example:8443", 200, ""),
+        ("a.lab.example, 10.0.0.1", "https://a.lab.example", 200, ""),
+        ("kv.example", "https://evil.test", 403, "Requests from other sites are refused."),
+        ("other.example", "https://other.example", 403, "--allow-host other.example"),
+    ],
+)
+def test_a_proxys_name_may_post_where_it_is_allowed(forwarded: str, origin: str, status: int, says: str) -> None:
+    named = GuardRules("local", "127.0.0.1", LIMIT, allowed_hosts=ALLOWED)
+    headers = [("Host", HOST), ("X-Forwarded-Host", forwarded), ("Origin", origin)]
+    told, _, body, _ = ask("POST", "/gradio_api/queue/join", headers, guard_rules=named)
+    assert told == status
+    assert says in body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/kv", 200),
+        ("/kv/", 200),
+        ("/kv/gradio_api/queue/data", 200),
+        ("/gradio_api/queue/data", 200),
+        ("/kv/monitoring", 404),
+        ("/kvx/config", 404),
+        ("/kv/kv/config", 404),
+    ],
+)
+def test_the_routes_are_the_same_below_the_path_of_a_proxy(path: str, status: int) -> None:
+    below = GuardRules("local", "127.0.0.1", LIMIT, root_path="/kv")
+    assert ask("GET", path, guard_rules=below)[0] == status
 
 
 @pytest.mark.parametrize("headers", [[], [("Host", HOST), ("Host", "evil.test")]])
@@ -332,3 +405,23 @@ def test_a_body_that_is_too_large_gets_its_answer_over_a_real_connection(gradio_
     assert in_pieces.status_code == 413
     just_right = json.dumps({"data": ["a" * 100], "padding": "p" * 5_000_000})
     assert gradio_app.post("/gradio_api/run/light", content=just_right).status_code != 413
+
+
+@pytest.mark.parametrize("prefix", ["", "/kv"], ids=["the proxy takes the path off", "it leaves it on"])
+def test_the_page_works_below_the_path_of_a_proxy(prefix: str) -> None:
+    import gradio as gr
+
+    with gr.Blocks() as page:
+        box = gr.Textbox()
+        gr.Button().click(lambda text: text + "!", box, box, queue=False, api_name="light")
+    served = launch_settings(Settings(root_path="/kv", allowed_hosts=("kv.example",)), port=free_port())
+    _, address, _ = page.queue(**served.queue).launch(**served.launch)
+    asked = {"Host": "kv.example", "X-Forwarded-Proto": "https"}
+    try:
+        with httpx.Client(base_url=address.rstrip("/") + prefix, headers=asked) as client:
+            assert client.get("/config").json()["root"] == "https://kv.example/kv"
+            assert "https://kv.example/kv" in client.get("/").text
+            told = client.post("/gradio_api/run/light", json={"data": ["a"]}, headers={"Origin": "https://kv.example"})
+            assert told.json()["data"] == ["a!"]
+    finally:
+        page.close(verbose=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kvdemo.errors import InvalidRequest
 from kvdemo.settings import PUBLIC_LIMITS, Settings
 from kvdemo.web.guard import Guard
 from kvdemo.web.launch import calm_queue, launch_settings
@@ -93,3 +95,55 @@ def test_a_queue_without_that_pause_stays_as_it_is(page: Any) -> None:
     before = repr(page)
     calm_queue(page)
     assert repr(page) == before
+
+
+def rules_of(settings: Settings, **options: Any) -> Any:
+    import asyncio
+
+    class Served:
+        middleware_stack: Any = object()
+
+    async def start() -> Any:
+        app = Served()
+        async with launch_settings(settings, **options).launch["app_kwargs"]["lifespan"](app):
+            return app.middleware_stack._rules
+
+    return asyncio.run(start())
+
+
+def test_this_machines_own_names_are_asked_for_where_every_address_is_listened_on() -> None:
+    assert rules_of(Settings(), host="0.0.0.0", names=lambda: ("my-machine",)).own_names == ("my-machine",)
+    assert rules_of(Settings(), names=lambda: ("my-machine",)).own_names == ()
+    assert rules_of(Settings(), host="::").own_names[0] == socket.gethostname().lower()
+
+
+def test_names_and_path_of_a_proxy_come_from_switches_and_variables() -> None:
+    environ = {"KVDEMO_ALLOWED_HOSTS": "b.example, .C.example", "KVDEMO_ROOT_PATH": "/from/environment/"}
+    settings = Settings.from_environment(environ, allow_hosts=["A.example"])
+    assert settings.allowed_hosts == ("a.example", "b.example", ".c.example")
+    assert settings.root_path == "/from/environment"
+    assert Settings.from_environment(environ, root_path="/kv").root_path == "/kv"
+    served = launch_settings(Settings(root_path="/kv", allowed_hosts=("a.example",)))
+    assert served.launch["root_path"] == "/kv"
+    rules = rules_of(Settings(root_path="/kv", allowed_hosts=("a.example",)))
+    assert (rules.root_path, rules.allowed_hosts) == ("/kv", ("a.example",))
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "field"),
+    [
+        ({"allow_hosts": ["https://a.example"]}, {}, "--allow-host"),
+        ({"allow_hosts": ["a.example:80"]}, {}, "--allow-host"),
+        ({"allow_hosts": ["*.example"]}, {}, "--allow-host"),
+        ({}, {"KVDEMO_ALLOWED_HOSTS": "a.example/x"}, "KVDEMO_ALLOWED_HOSTS"),
+        ({"root_path": "kv"}, {}, "--root-path"),
+        ({"root_path": "//evil.test"}, {}, "--root-path"),
+        ({"root_path": "/../x"}, {}, "--root-path"),
+        ({}, {"KVDEMO_ROOT_PATH": "https://a.example/kv"}, "KVDEMO_ROOT_PATH"),
+    ],
+)
+def test_a_name_or_path_that_is_none_is_refused_by_its_switch(
+    options: dict[str, Any], environ: dict[str, str], field: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=rf"^{field}: "):
+        Settings.from_environment(environ, **options)

@@ -181,6 +181,8 @@ def test_what_opens_at_once_imports_nothing_heavy(code: str, unwanted: tuple[str
         (["--port", "seven"], {}, "'seven' is not a port"),
         (["--port", "0"], {}, "1 to 65535"),
         (["--port", "65536"], {}, "1 to 65535"),
+        (["--allow-host", "http://a.example"], {}, "--allow-host"),
+        (["--root-path", "kv"], {}, "--root-path"),
         (["--model", "./no-such-folder"], {}, "no-such-folder"),
         (["--model", "not a/hub id"], {}, "model: "),
         ([], {"KVDEMO_MODE": "public"}, "KVDEMO_MODE"),
