@@ -39,9 +39,10 @@ def answer_steps_chart(record: RunRecord) -> go.Figure:
     if line is None:
         return figure
     dots(figure, meaning, [(range(1, len(steps) + 1), steps_ms)])
-    strong_line(figure, meaning, (1, len(steps)), ends, slope_words(line), name="steps")
+    words = slope_words(line, rounds=1, steps=len(steps))
+    strong_line(figure, meaning, (1, len(steps)), ends, words, name="steps")
     spot = Spot(1, max(usual_ms, *ends), (0, 3), anchor="right", stand="bottom", refs=("paper", "y"))
-    line_label(figure, meaning, f"this answer<br>{slope_words(line)}", spot)
+    line_label(figure, meaning, f"this answer<br>{words}", spot)
     return figure
 
 

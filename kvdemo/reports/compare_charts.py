@@ -11,6 +11,7 @@ from statistics import fmean
 
 import plotly.graph_objects as go
 
+from kvdemo.experiments.statistics import MIN_ROUNDS, MIN_STEPS
 from kvdemo.facts.results import ComparisonResult, Line
 from kvdemo.facts.units import format_bytes, format_seconds
 from kvdemo.palette import MEANINGS
@@ -81,7 +82,11 @@ def step_cost_chart(result: ComparisonResult) -> go.Figure:
     top_ms = 1.3 * max(tops, default=1.0)
     above = sum(step * 1000 > top_ms for arm in arms for run in arm.runs for step in run.step_s)
     order = sorted(range(len(arms)), key=lambda at: -sum(ends[at]))
-    labels = [(arms[at].meaning, f"{arms[at].label}<br>{slope_words(lines[at])}") for at in order]
+    words = [
+        slope_words(line, rounds=arm.summary.n, steps=len(arm.summary.step_s))
+        for arm, line in zip(arms, lines, strict=True)
+    ]
+    labels = [(arms[at].meaning, f"{arms[at].label}<br>{words[at]}") for at in order]
     on_lines = room_between(ends, tops, top_ms / PLOT_PX)
     top = 66 + (0 if on_lines else banner_px([text for _, text in labels]))
     figure = blank(
@@ -98,8 +103,8 @@ def step_cost_chart(result: ComparisonResult) -> go.Figure:
     for arm in arms:
         rounds = [(range(1, len(run.step_s) + 1), [step * 1000 for step in run.step_s]) for run in arm.runs]
         dots(figure, arm.meaning, rounds)
-    for arm, line, pair in zip(arms, lines, ends, strict=True):
-        strong_line(figure, arm.meaning, (1, len(arm.summary.step_s)), pair, slope_words(line), name=arm.label)
+    for arm, pair, hover in zip(arms, ends, words, strict=True):
+        strong_line(figure, arm.meaning, (1, len(arm.summary.step_s)), pair, hover, name=arm.label)
     if not on_lines:
         banner(figure, labels)
         return figure
@@ -138,12 +143,18 @@ def room_between(ends: Sequence[tuple[float, float]], tops: Sequence[float], ms_
     )
 
 
-def slope_words(line: Line) -> str:
-    """What the first step takes and what each token of context adds; of a level line the mean. Never "flat"."""
+def slope_words(line: Line, *, rounds: int, steps: int) -> str:
+    """What the first step takes and what each token of context adds; of a level line the mean. Never "flat".
+
+    Where too little was measured to see a slope (rounds, and steps of each), that is said.
+    """
     start_ms, added_ms = (line.intercept + line.slope) * 1000, line.slope * 1000
     start = f"{start_ms:.0f} ms" if 10 <= start_ms < 1000 else format_seconds(start_ms / 1000)
     if not line.slope:
-        return f"{start}, no slope seen"
+        few = f" in {rounds} rounds" if 1 < rounds < MIN_ROUNDS else ""
+        if rounds == 1 and steps < MIN_STEPS:
+            few = f" in {steps} {'step' if steps == 1 else 'steps'}"
+        return f"{start}, no slope seen{few}"
     added = f"{abs(added_ms):.2g}" if abs(added_ms) >= 0.001 else f"{abs(added_ms):.4f}"
     return f"{start}, {'−' if added_ms < 0 else '+'} {added} ms per token of context"
 

@@ -112,8 +112,16 @@ def test_where_no_slope_is_seen_the_mean_is_drawn_level_and_the_label_says_so() 
         (line,) = named(figure, name)
         assert line.y[0] == line.y[1] == pytest.approx(1000 * fmean(result.runs[0].step_s))
         (words,) = texts(figure, "label")
-        assert "no slope seen" in words
+        assert words.endswith(" ms, no slope seen in 20 steps")
         assert "per token of context" not in words
+
+
+@pytest.mark.parametrize(("rounds", "end"), [(3, "no slope seen in 3 rounds"), (6, "no slope seen")])
+def test_too_few_rounds_to_see_a_slope_are_named(rounds: int, end: str) -> None:
+    noise = random.Random(5)
+    runs = [answer_of([0.131 + noise.gauss(0, 0.02) for _ in range(40)]) for _ in range(rounds)]
+    (words,) = texts(step_cost_chart(replace(result_of(rounds=1), runs=tuple(runs))), "label")
+    assert words.endswith(end)
 
 
 def test_an_answer_of_chat_states_a_slope_that_is_there() -> None:
