@@ -368,6 +368,7 @@ class FakeBackend:
         conversations: tuple[tuple[Message, ...], ...],
         *,
         strategy: str = "dynamic",
+        longest_answer: int = 1,
         owner: str = "",
         reader: Reader = AT_ONCE,
     ) -> Iterator[RunRecord]:

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from kvdemo.backend.model import OverModel
+from kvdemo.caches import strategies as table
+from kvdemo.caches.prefix import kept_slots
 from kvdemo.errors import ContextFull
 from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.reader import AT_ONCE, Reader
@@ -60,16 +62,21 @@ class Chat(OverModel):
         conversations: tuple[tuple[Message, ...], ...],
         *,
         strategy: str = "dynamic",
+        longest_answer: int = 1,
         owner: str = "",
         reader: Reader = AT_ONCE,
     ) -> Iterator[RunRecord | Waiting | Working]:
         """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept.
 
         Between the records there are the runs' signs of life.
+
+        longest_answer   tokens that each answer was allowed: a cache of fixed size is as large as the kept one was
         """
         with self._engine.stoppable(owner) as stop:
             for messages in conversations:
-                request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK)
+                needed = self.count_tokens(messages) + longest_answer - 1
+                slots = kept_slots(table.strategy_of(strategy), needed)
+                request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK, cache_slots=slots)
                 for event in self._engine.run(request, owner, stop=stop, reader=reader, patient=True):
                     if isinstance(event, Waiting | Working):
                         yield event

@@ -47,7 +47,7 @@ def wire_times(times: ChatTimes, backend: Any, conversation: gr.State, form: Cha
         then(_draw_times_if_open, [is_open, conversation], [*drawn, without_reuse], **LIGHT)
     measured = times.measure.click(
         _measure(backend),
-        [conversation, form.system_prompt, form.strategy],
+        [conversation, form.system_prompt, form.strategy, form.longest],
         [*drawn, without_reuse, times.stop],
         **MODEL,
     )
@@ -108,11 +108,12 @@ def _times(conversation: Conversation, without_reuse: tuple[float | None, ...]) 
 
 def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
     def measure(
-        request: gr.Request, conversation: Conversation, system_prompt: str, strategy: str
+        request: gr.Request, conversation: Conversation, system_prompt: str, strategy: str, longest: float
     ) -> Iterator[list[Any]]:
         owner = owner_of(request, TIMES_PLACE)
         told: tuple[str, tuple[float | None, ...]] = ("", ())
-        views = chat_times.measured_without_reuse(backend, conversation, system_prompt, strategy, owner)
+        settings = ChatSettings(system_prompt, strategy, max_new_tokens=longest)
+        views = chat_times.measured_without_reuse(backend, conversation, settings, owner)
         for told in unhurried(views):
             yield [told[0], gr.skip(), gr.skip(), gr.update(visible=False), gr.skip(), gr.update(visible=True)]
         words, times = told

@@ -22,6 +22,7 @@ class ChatForm:
 
     system_prompt: gr.Textbox
     strategy: gr.Dropdown
+    longest: gr.Slider
     notes: gr.Markdown
     fields: list[Any]
     kept: gr.Markdown
@@ -85,7 +86,7 @@ def chat_form(backend: Any, settings: Settings) -> ChatForm:
     kept = fragment(elem_id="chat-remember")
     restored = gr.Textbox(label="Kept settings", visible="hidden", elem_id="chat-restore")
     fields = [system_prompt, strategy, keep, longest, temperature, top_p, top_k, seed]
-    return ChatForm(system_prompt, strategy, notes, fields, kept, restored)
+    return ChatForm(system_prompt, strategy, longest, notes, fields, kept, restored)
 
 
 def chat_times() -> ChatTimes:

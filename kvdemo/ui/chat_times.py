@@ -11,6 +11,7 @@ from typing import Any
 from kvdemo.errors import KvdemoError
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import format_count, format_seconds
+from kvdemo.ui.chat_settings import ChatSettings
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.markup import text
 from kvdemo.ui.wiring import MEASURING
@@ -34,14 +35,20 @@ def drawn(conversation: Conversation, without_reuse_s: tuple[float | None, ...] 
 
 
 def measured_without_reuse(
-    backend: Any, conversation: Conversation, system_prompt: str, strategy: object, owner: str
+    backend: Any, conversation: Conversation, settings: ChatSettings, owner: str
 ) -> Iterator[tuple[str, tuple[float | None, ...]]]:
     """Process every turn afresh: words and the times so far, after each turn."""
-    turns = conversation.read_at_each_turn(system_prompt)
+    turns = conversation.read_at_each_turn(settings.system_prompt)
     times: list[float | None] = []
     yield _said(f"Reading turn 1 of {len(turns)} again, with an empty cache."), ()
     try:
-        runs = backend.turns_without_reuse(turns, strategy=str(strategy), owner=owner, reader=MEASURING)
+        runs = backend.turns_without_reuse(
+            turns,
+            strategy=str(settings.strategy),
+            longest_answer=settings.longest(),
+            owner=owner,
+            reader=MEASURING,
+        )
         try:
             for told in runs:
                 if isinstance(told, RunRecord):

@@ -225,6 +225,14 @@ def test_the_same_turns_can_be_measured_without_reuse(backend: Backend) -> None:
     ]
 
 
+def test_the_same_turns_without_reuse_have_caches_as_large_as_the_kept_one_had(backend: Backend) -> None:
+    turns = ((Message("user", "x" * 500),),)
+    *_, kept = backend.chat(turns[0], max_new_tokens=200, strategy="static", owner="large", keep=True)
+    (record,) = backend.turns_without_reuse(turns, strategy="static", longest_answer=200)
+    assert record.cache_bytes == kept.record.cache_bytes == 1024 * 1024  # 1,024 slots of 1,024 bytes
+    backend.release("large")
+
+
 def test_200_visitors_who_come_and_go_leave_memory_and_threads_flat() -> None:
     made = ready_backend()
     for _ in made.chat(ASK, max_new_tokens=4, owner="warm", keep=True):

@@ -298,7 +298,7 @@ def test_times_are_drawn_from_the_first_answer_on_and_by_turn_from_the_third() -
 
 
 def test_the_same_turns_are_measured_without_reuse_one_after_the_other() -> None:
-    told = list(measured_without_reuse(FakeBackend(), talked(3), "", "dynamic", "me"))
+    told = list(measured_without_reuse(FakeBackend(), talked(3), ChatSettings(), "me"))
     assert told[-1][1] == (0.1, 0.2, 0.30000000000000004)
     assert len(told) == 4
 
