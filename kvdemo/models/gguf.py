@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kvdemo.errors import ModelUnavailable
 
-__all__ = ["GgufHeader", "check_gguf", "read_header"]
+__all__ = ["SPECIAL_TOKENS", "GgufHeader", "check_gguf", "read_header"]
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -27,6 +27,7 @@ SPECIAL_TOKENS = {
     "bos_token_id": ("bos_token_id",),
     "pad_token_id": ("padding_token_id",),
 }
+"""Names in generation_config.json, and those of the same in a GGUF, below tokenizer.ggml."""
 PROJECTORS = ("clip", "mmproj")
 MAX_ENTRIES = 1_000_000
 MAX_NESTING = 4

@@ -20,7 +20,7 @@ from kvdemo.facts.model import ModelFacts
 from kvdemo.models.conversion import convert, converted_folder
 from kvdemo.models.direction import looks_ahead, other_purpose
 from kvdemo.models.folder import check_folder
-from kvdemo.models.gguf import check_gguf
+from kvdemo.models.gguf import SPECIAL_TOKENS, check_gguf
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
 from kvdemo.models.source import ModelSource
@@ -78,14 +78,32 @@ def unpack_gguf(gguf: Path, folder: Path, progress: Callable[[str], None]) -> No
         _keep_what_was_said(folder, check_gguf(gguf, gguf.name).special_tokens)
 
 
-def _keep_what_was_said(folder: Path, special_tokens: Mapping[str, Any]) -> None:
+def _keep_what_was_said(folder: Path, special_tokens: Mapping[str, Any], **decided: Any) -> None:
     """Leave only what the GGUF says about generating: transformers adds defaults of its own, which nobody decided."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text("utf-8"))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
     config.pop("use_cache", None)
-    ids = {name: special_tokens.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    path.write_text(json.dumps({**config, **ids}, indent=2), "utf-8")
-    (folder / "generation_config.json").write_text(json.dumps(dict(special_tokens), indent=2), "utf-8")
+    ids = {name: special_tokens.get(name) for name in SPECIAL_TOKENS}
+    _replace_json(folder / "config.json", {**config, **ids})
+    _replace_json(folder / "generation_config.json", {**special_tokens, **decided})
+
+
+def _mend_earlier(folder: Path, gguf: Path) -> None:
+    """The same for a folder that an earlier version unpacked; what a person has put into its file since then stays."""
+    with contextlib.suppress(OSError, ValueError):  # a home that cannot be written is as good as before
+        content = json.loads((folder / "generation_config.json").read_text("utf-8"))
+        if isinstance(content, dict) and content.pop("_from_model_config", False):
+            added = {*SPECIAL_TOKENS, "transformers_version", "output_attentions", "output_hidden_states"}
+            decided = {key: value for key, value in content.items() if key not in added}
+            if decided.get("use_cache") is True:
+                del decided["use_cache"]
+            _keep_what_was_said(folder, check_gguf(gguf, gguf.name).special_tokens, **decided)
+
+
+def _replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Whoever reads it meanwhile sees the old file or the new one."""
+    whole = path.with_name(f"{path.name}.{os.getpid()}")
+    whole.write_text(json.dumps(content, indent=2), "utf-8")
+    os.replace(whole, path)
 
 
 def keep_compiled_code(home: Path) -> None:
@@ -196,7 +214,9 @@ def _folder(source: ModelSource, home: Path, progress: Callable[[str], None]) ->
         assert source.hub_id is not None
         return download(source.hub_id, progress)
     if source.kind in ("gguf", "embedded"):
-        return convert(source.path, home, unpack=unpack_gguf, progress=progress)
+        folder = convert(source.path, home, unpack=unpack_gguf, progress=progress)
+        _mend_earlier(folder, source.path)
+        return folder
     check_folder(source.path, source.name)
     return source.path
 

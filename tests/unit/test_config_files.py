@@ -15,8 +15,9 @@ from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.decision import InspectSpec
 from kvdemo.models.config import read_config, read_generation_config
 from kvdemo.models.conversion import convert, converted_folder
-from kvdemo.models.loader import unpack_gguf
+from kvdemo.models.loader import load, unpack_gguf
 from kvdemo.models.source import ModelSource, resolve
+from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
 from tests.model_files import write_tiny_gguf
 from tests.tiny import tiny_model
@@ -116,6 +117,25 @@ def test_an_earlier_unpacking_is_read_without_what_the_library_added(
     assert found is not None
     assert found.get("use_cache") is kept
     assert found["eos_token_id"] == 256
+
+
+def test_loading_mends_an_earlier_unpacking_and_keeps_what_a_person_put_into_it(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "turns.gguf", eot_token_id=10)
+    folder = convert(file, tmp_path, unpack=unpack_gguf, progress=print)
+    weights = (folder / "model.safetensors").stat().st_mtime_ns
+    library = {"output_attentions": False, "output_hidden_states": False, "transformers_version": "5.24.0"}
+    ids = {"bos_token_id": 1, "eos_token_id": 256, "pad_token_id": 257}
+    for earlier, kept in (({"use_cache": True}, {}), ({"use_cache": False, "max_cache_len": 64},) * 2):
+        made = {"_from_model_config": True, **library, **ids, **earlier}
+        (folder / "generation_config.json").write_text(json.dumps(made))
+        thread = ModelThread()
+        settings, source = Settings(home=tmp_path, device="cpu"), resolve(str(file), tmp_path)
+        loaded = load(settings, source, thread=thread, progress=print)
+        thread.close()
+        said = json.loads((folder / "generation_config.json").read_text())
+        assert said == {"eos_token_id": [10, 256], "pad_token_id": 257, **kept}
+        assert loaded.model.generation_config.eos_token_id == [10, 256]
+    assert (folder / "model.safetensors").stat().st_mtime_ns == weights
 
 
 def test_all_tokens_with_which_a_gguf_ends_a_turn_are_kept(tmp_path: Path) -> None:
