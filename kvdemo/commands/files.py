@@ -41,8 +41,11 @@ def read_bytes(field: str, path: Path) -> bytes:
 
 
 def read_text(field: str, path: Path) -> str:
-    """The same as text."""
-    return text_of(field, read_bytes(field, path), str(path))
+    """The same as text; InvalidRequest where there is none in it, which would be taken for a file that was not given."""
+    text = text_of(field, read_bytes(field, path), str(path))
+    if not text.strip():
+        raise InvalidRequest(field, f"{path} is empty")
+    return text
 
 
 def check_targets(

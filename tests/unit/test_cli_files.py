@@ -284,3 +284,23 @@ def test_columns_of_a_prompt_file_that_are_not_used_are_named_once_and_stdout_st
     out, err = capsys.readouterr()
     assert [item["row"]["prompt"] for item in json.loads(out)["prompts"]] == ["hi", "ho"]
     assert err.count("mine.csv holds what is not used: lang") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b" \r\n", b"\xef\xbb\xbf", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["memory", "--config"],
+        ["inspect", "--config"],
+        ["inspect", "--generation-config"],
+        ["compare", "--question", "x", "--shared-prefix"],
+    ],
+)
+def test_an_empty_file_is_never_taken_for_one_that_was_not_given(
+    arguments: list[str], content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "empty.json"
+    path.write_bytes(content)
+    assert main([*arguments, str(path)]) == 2
+    field = arguments[-1].removeprefix("--").replace("-", "_")
+    assert capsys.readouterr() == ("", f"kvdemo: {field}: {path} is empty\n")
