@@ -17,7 +17,7 @@ from kvdemo.ui.chat_form import chat_times as times_layout
 from kvdemo.ui.chat_messages import past_turns
 from kvdemo.ui.chat_panel import empty_panel
 from kvdemo.ui.chat_settings import ChatSettings
-from kvdemo.ui.chat_turns import updates
+from kvdemo.ui.chat_turns import ChatView, updates
 from kvdemo.ui.conversation import Conversation
 from kvdemo.ui.exports import Exports
 from kvdemo.ui.markup import fragment
@@ -71,9 +71,8 @@ def build_chat_tab(backend: Any, settings: Settings, exports: Exports) -> ChatTa
         gr.on([box.submit, send.click], _take(backend), [conversation, box], outputs, **LIGHT),
         action.change(_act(backend), [action, conversation, box], outputs, trigger_mode="multiple", **LIGHT),
     ]
-    answers = [
-        start.success(_answer(backend, settings), [conversation, *form.fields], outputs, **MODEL) for start in starts
-    ]
+    answer = _answer(backend, settings)
+    answers = [start.success(answer, [conversation, *form.fields], outputs, **MODEL) for start in starts]
     for answered in answers:
         answered.failure(_settled, conversation, outputs, **LIGHT)
     stop.click(stopping(backend, PLACE), **LIGHT)
@@ -86,8 +85,6 @@ def build_chat_tab(backend: Any, settings: Settings, exports: Exports) -> ChatTa
 
 def _take(backend: Any) -> Callable[..., list[Any]]:
     def take(conversation: Conversation, box: str) -> list[Any]:
-        if conversation.running:
-            raise gr.Error(chat_turns.BUSY, title="Not sent yet", duration=6, print_exception=False)
         return updates(chat_turns.take(backend, conversation, box))
 
     return take
@@ -95,8 +92,6 @@ def _take(backend: Any) -> Callable[..., list[Any]]:
 
 def _act(backend: Any) -> Callable[..., list[Any]]:
     def act(action: str, conversation: Conversation, box: str) -> list[Any]:
-        if conversation.running:
-            raise gr.Error(chat_turns.BUSY, title="Not now", duration=6, print_exception=False)
         return updates(chat_turns.act(backend, action, conversation, box))
 
     return act
@@ -106,11 +101,20 @@ def _answer(backend: Any, settings: Settings) -> Callable[..., Iterator[list[Any
     idle = format_seconds(settings.limits.idle_s)
     kept_words = f"Your cache stays on this machine until you clear, close, or leave it idle for {idle}."
 
+    answering: dict[str, object] = {}
+
     def answer(request: gr.Request, conversation: Conversation, *form: Any) -> Iterator[list[Any]]:
-        owner = owner_of(request, PLACE)
-        views = chat_turns.answer(backend, conversation, ChatSettings(*form), owner, kept_words=kept_words)
-        for view in unhurried(views):
-            yield updates(view)
+        owner, mine = owner_of(request, PLACE), object()
+        if answering.setdefault(owner, mine) is not mine:
+            # A question that was refused because of the answer that is being written follows it here all the same.
+            yield updates(ChatView())
+            return
+        try:
+            views = chat_turns.answer(backend, conversation, ChatSettings(*form), owner, kept_words=kept_words)
+            for view in unhurried(views):
+                yield updates(view)
+        finally:
+            del answering[owner]
 
     return answer
 

@@ -66,6 +66,8 @@ def updates(view: ChatView) -> list[Any]:
 
 def take(backend: Any, conversation: Conversation, box: object) -> ChatView:
     """Take the question in the composer; a refusal says why and leaves the text where it is."""
+    if conversation.running:
+        return ChatView(notice=notice(BUSY))
     return _asked(backend, conversation, box, conversation.kept_draft)
 
 
@@ -76,7 +78,7 @@ def act(backend: Any, action: object, conversation: Conversation, box: object) -
     index = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
     draft = box if isinstance(box, str) else ""
     if conversation.running:
-        return ChatView()
+        return ChatView(notice=notice(BUSY))
     if name == "example" and 0 <= index < len(EXAMPLES):
         return _asked(backend, conversation, EXAMPLES[index], draft)
     if name == "shorten" and conversation.turns and index == conversation.turns[-1].drop > 0:

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "GuardRules", "Refusal", "content_policy"]
+__all__ = ["API", "Guard", "GuardRules", "Refusal", "content_policy", "replayed"]
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 EVERY_ADDRESS = ("0.0.0.0", "::", "[::]")
@@ -179,7 +179,7 @@ class Guard:
             response = PlainTextResponse(body.reason, body.status, headers={"Connection": "close"})
             await response(scope, receive, guarded_send)
         elif body is not None:
-            await self._app(scope, _replayed(body, receive), guarded_send)
+            await self._app(scope, replayed(body, receive), guarded_send)
 
     async def _read_body(self, declared_bytes: int, headers: Headers, receive: Receive) -> bytes | Refusal | None:
         """The whole body, counted while it comes in; None when the client went away."""
@@ -267,7 +267,7 @@ def _is_ip_address(name: str) -> bool:
     return True
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """`receive` with the body in one piece before it; after that it only tells that the client went away."""
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvdemo.settings import Settings
 from kvdemo.surroundings import direct_to_this_machine
+from kvdemo.web.api_fields import ApiFields, endpoints_of
 from kvdemo.web.guard import EVERY_ADDRESS, Guard, GuardRules
 
 __all__ = ["LaunchSettings", "calm_queue", "guarded", "launch_settings", "open_page"]
@@ -129,7 +130,8 @@ def guarded(rules: GuardRules) -> Callable[[Any], AbstractAsyncContextManager[No
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        app.middleware_stack = Guard(app.middleware_stack, rules)
+        inside = ApiFields(app.middleware_stack, lambda: endpoints_of(app))
+        app.middleware_stack = Guard(inside, rules)
         yield
 
     return lifespan

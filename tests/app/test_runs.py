@@ -221,3 +221,24 @@ def test_stop_is_seen_with_every_kind_of_cache(page: Served, visitor: Visitor, s
         visitor.light("stop@chat-stop")
         page.puppet.let_go()
         assert "Stopped." in last_past(views)
+
+
+def test_a_second_submit_while_an_answer_is_written_is_a_refusal_and_starts_nothing(
+    page: Served, visitor: Visitor
+) -> None:
+    page.puppet.answer = b"Here I am."
+    visitor.light("take", chat_box="hi")
+    with page.puppet.held():
+        first = visitor.join("answer")
+        page.puppet.wait_until_held()
+        for event, values in (("take", {"chat_box": "And now?"}), ("act", {"chat_action": "retry 0"})):
+            shown = visitor.light(event, **values)
+            assert "An answer is being written." in shown["chat-notice"]
+        second = visitor.join("answer")  # what a browser sends after a question that was taken
+        with visitor.listening() as messages:
+            ended = (message for message in messages if message["msg"] == "process_completed")
+            assert [(one["event_id"], one["success"]) for one in [next(ended)]] == [(second, True)]
+            assert page.backend._engine.turnstile.length == 1
+            page.puppet.let_go()
+            assert [(one["event_id"], one["success"]) for one in [next(ended)]] == [(first, True)]
+    assert visitor.ask("And now?")["chat-past"].count("Here I am.") >= 2

@@ -85,6 +85,45 @@ def test_a_body_that_is_no_call_runs_nothing(page: Served, http: httpx.Client, e
     assert page.puppet.forwards == before
 
 
+WRONG_FIELDS = [
+    (
+        "v2/chat",
+        {"message": "hi", "max_tokens": 3},
+        "max_tokens: is no field of chat; it takes message, system_prompt,",
+    ),
+    ("v2/chat", {"messages": [{"role": "user", "content": "hi"}]}, "messages: is no field of chat"),
+    ("v2/chat", {}, "message: is missing"),
+    ("v2/compare", {"max_new_tokens": 3}, "prompt: is missing"),
+    ("v2/memory", {"seq_len": 8, "batch": 1}, "batch: is no field of memory; it takes seq_len, batch_size, config"),
+    ("chat", {"data": ["hi"]}, "data: must be a list of 6 values: message, system_prompt,"),
+    ("chat", {"message": "hi"}, "data: must be a list of 6 values"),
+    ("v2/chat", ["hi"], "The body must be a JSON object."),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "body", "words"), WRONG_FIELDS)
+def test_a_wrong_field_is_named_and_nothing_runs(
+    page: Served, http: httpx.Client, caplog: pytest.LogCaptureFixture, endpoint: str, body: Any, words: str
+) -> None:
+    before = page.puppet.forwards
+    answer = http.post(f"/gradio_api/call/{endpoint}", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(words)
+    assert page.puppet.forwards == before
+    assert "Traceback" not in caplog.text
+
+
+def test_an_endpoint_that_is_none_is_said_with_those_there_are(http: httpx.Client) -> None:
+    answer = http.post("/gradio_api/call/v2/completions", json={"prompt": "hi"})
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "There is no endpoint 'completions'; there are chat, compare, memory."
+
+
+def test_every_value_by_position_is_still_a_call(http: httpx.Client) -> None:
+    started = http.post("/gradio_api/call/chat", json={"data": ["hi", "", 2, "dynamic", 0, 0]})
+    assert "finished" in http.get(f"/gradio_api/call/chat/{started.json()['event_id']}").text
+
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),

@@ -217,7 +217,10 @@ def test_an_action_that_is_none_does_nothing(action: Any) -> None:
 
 
 def test_no_action_while_an_answer_is_written() -> None:
-    assert skipped(act(FakeBackend(), "retry 0", asked(), "").conversation)
+    for view in (act(FakeBackend(), "retry 0", asked(), ""), take(FakeBackend(), asked(), "And another one.")):
+        assert "An answer is being written. Your text stays here" in view.notice
+        assert skipped(view.conversation)
+        assert skipped(view.box)
 
 
 def test_clear_frees_what_was_kept() -> None:
