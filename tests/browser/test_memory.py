@@ -56,6 +56,24 @@ def test_the_figures_follow_length_requests_and_dtype(page: Served, memory: Scre
     expect(memory.memory_headline).to_contain_text("takes 64 MiB")
 
 
+def test_the_budget_is_this_machines_for_the_loaded_model_and_the_usual_one_for_others(
+    page: Served, memory: Screen
+) -> None:
+    budget, source = memory.part("#memory-budget input"), memory.part("#memory-budget-from")
+    expect(memory.memory_headline).to_contain_text(re.compile("GiB .this (machine|container)"))
+    expect(source).to_contain_text(re.compile("this (machine|container): [0-9.]+"))
+    memory.choose("#memory-model", "gpt-oss-120b")
+    expect(budget).to_have_value("80")
+    expect(source).to_contain_text("default: 80")
+    expect(memory.memory_headline).to_contain_text("of 80 GiB: it fits")
+    expect(memory.memory_headline).to_contain_text("weights as published: mxfp4, 60.77 GiB")
+    fill(memory, "#memory-budget", 40)
+    expect(memory.memory_headline).to_contain_text("you have 40: it does not fit")
+    memory.choose("#memory-model", "The loaded model")
+    expect(source).to_contain_text(re.compile("this (machine|container): [0-9.]+"))
+    expect(budget).to_have_value("40")
+
+
 def test_the_slider_moves_the_length(page: Served, memory: Screen) -> None:
     slider = memory.part("#memory-slider input[type=range]")
     slider.focus()
