@@ -131,7 +131,8 @@ def _traced(
         ) from error
     model, notes = found.model, found.notes
     if weights is not None:
-        notes += (f"Weights are counted {weights.how}; the cache is not quantised.",)
+        method = weights.how.removeprefix("as published: ")
+        notes += (f"The published weights are quantised ({method}); the cache is not.",)
     decoder = tracing.text_config(model.config)
     layers = _named(found.layers, decoder)
     if not any(layer.elements_per_token or layer.fixed or layer.streams for layer in layers):

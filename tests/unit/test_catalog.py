@@ -100,8 +100,8 @@ def test_tracing_a_known_models_config_gives_what_is_stored(name: str) -> None:
     assert catalog.packed(architecture.from_config(catalog.config(name), name=name)) == catalog.entry(name)["traced"]
 
 
-def test_tracing_two_known_configs_gives_what_is_stored() -> None:
-    for name in ("SmolLM2-135M", "Gemma-3-1B"):
+def test_tracing_three_known_configs_gives_what_is_stored() -> None:
+    for name in ("SmolLM2-135M", "Gemma-3-1B", "gpt-oss-20b"):
         assert (
             catalog.packed(architecture.from_config(catalog.config(name), name=name)) == catalog.entry(name)["traced"]
         )

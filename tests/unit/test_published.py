@@ -193,6 +193,7 @@ def test_the_layer_that_only_the_files_of_deepseek_hold_is_said() -> None:
 def test_another_dtype_can_be_chosen_and_is_named() -> None:
     made = plan.make_plan(catalog.architecture("gpt-oss-20b"), MemoryRequest(10, weights_dtype="bfloat16"))
     assert (made.weight_bytes, made.weights_how) == (2 * 20_914_757_184, "in bfloat16")
+    assert not any("counted" in note for note in made.notes)
     told = plan.as_document(plan.make_plan(catalog.architecture("gpt-oss-20b"), MemoryRequest(10)))
     assert told["weights"] == {"bytes": told["model"]["weight_bytes"], "how": "as published: mxfp4"}
 
