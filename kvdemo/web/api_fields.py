@@ -33,14 +33,15 @@ Endpoints = Mapping[str, Sequence[Field]]
 
 
 class ApiFields:
-    """`endpoints` is asked at the first call: by then the page is built."""
+    """`endpoints` is asked at each call: by then the page is built. root_path: as for the guard."""
 
-    def __init__(self, app: ASGIApp, endpoints: Callable[[], Endpoints]) -> None:
+    def __init__(self, app: ASGIApp, endpoints: Callable[[], Endpoints], root_path: str = "") -> None:
         self._app = app
+        self._root_path = root_path
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
+        path = scope.get("path", "").removeprefix(self._root_path)
         if scope["type"] != "http" or scope["method"] != "POST" or not path.startswith(BY_POSITION):
             await self._app(scope, receive, send)
             return

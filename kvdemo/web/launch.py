@@ -130,7 +130,7 @@ def guarded(rules: GuardRules) -> Callable[[Any], AbstractAsyncContextManager[No
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        inside = ApiFields(app.middleware_stack, lambda: endpoints_of(app))
+        inside = ApiFields(app.middleware_stack, lambda: endpoints_of(app), rules.root_path)
         app.middleware_stack = Guard(inside, rules)
         yield
 
