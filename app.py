@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kvdemo.cli.streams import make_streams_forgiving
 from kvdemo.ending import end_on_signals
 from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.surroundings import direct_to_this_machine, take_over
-from kvdemo.terminal.streams import make_streams_forgiving
 
 
 class Arguments(argparse.ArgumentParser):

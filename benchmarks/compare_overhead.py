@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.machine import say_if_busy
 from benchmarks.streaming import PROMPT
 from kvdemo.backend import Backend
-from kvdemo.engine import load_named
+from kvdemo.engine.engine import load_named
 from kvdemo.errors import ModelUnavailable
 from kvdemo.experiments.statistics import median, order_statistic_interval
 from kvdemo.facts.events import Finished

@@ -19,14 +19,14 @@ from typing import Any
 
 from benchmarks.machine import say_if_busy
 from kvdemo.experiments.documents import dumps
-from kvdemo.experiments.prefix_reuse import summarise_prefix
-from kvdemo.experiments.prompt_set import compare_set
-from kvdemo.experiments.question_documents import AnyResult, any_document
 from kvdemo.facts.questions import GrowthPoint, PromptResult, PromptRow, PromptSetSpec
-from kvdemo.facts.shared_prefix import PrefixPair
-from kvdemo.reports.report import report_html, report_markdown
-from kvdemo.reports.spreadsheet import runs_csv
-from kvdemo.ui.compare_results import charts, headline_card, result_tables, verdict_card
+from kvdemo.questions.documents import AnyResult, any_document
+from kvdemo.questions.prefix.run import summarise_prefix
+from kvdemo.questions.prefix.spec import PrefixPair
+from kvdemo.questions.prompts.run import compare_set
+from kvdemo.report.report import report_html, report_markdown
+from kvdemo.report.spreadsheet import runs_csv
+from kvdemo.ui.compare.results import charts, headline_card, result_tables, verdict_card
 from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, prompt_set_of, result_of
 
 ARMS = ("none", "dynamic", "static", "static-compiled", "fp8")

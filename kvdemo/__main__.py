@@ -3,9 +3,9 @@
 import os
 import sys
 
+from kvdemo.cli.streams import make_streams_forgiving
 from kvdemo.ending import end_on_signals
 from kvdemo.surroundings import take_over
-from kvdemo.terminal.streams import make_streams_forgiving
 
 
 def run() -> int:
@@ -15,7 +15,7 @@ def run() -> int:
     end_on_signals(130, f"{new_line}kvdemo: stopped", sys.stderr)
     for note in take_over(os.environ):
         print(f"kvdemo: {note}", file=sys.stderr)
-    from kvdemo.cli import main
+    from kvdemo.cli.main import main
 
     return main()
 

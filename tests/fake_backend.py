@@ -8,13 +8,8 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
-from kvdemo import geometries
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.experiments.compare import compare
-from kvdemo.experiments.growth import growth
-from kvdemo.experiments.prefix_reuse import prefix_reuse
-from kvdemo.experiments.prompt_set import prompt_set
-from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import (
     Finished,
@@ -42,7 +37,11 @@ from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
-from kvdemo.planner import catalog, plan
+from kvdemo.planner import catalog, geometries, plan
+from kvdemo.questions.documents import AnyResult
+from kvdemo.questions.grow.run import growth
+from kvdemo.questions.prefix.run import prefix_reuse
+from kvdemo.questions.prompts.run import prompt_set
 from tests.made_up import advice_of
 
 __all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]

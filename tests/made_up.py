@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvdemo.caches.strategies import rows, strategy_of
-from kvdemo.experiments.cache_advice import advise
-from kvdemo.experiments.prefix_reuse import summarise_prefix
-from kvdemo.experiments.prompt_set import compare_set
 from kvdemo.experiments.summary import summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
@@ -27,8 +24,11 @@ from kvdemo.facts.questions import (
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec
 from kvdemo.facts.results import ComparisonResult, Environment, Verdict
-from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
+from kvdemo.questions.prefix.run import summarise_prefix
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.questions.prompts.run import compare_set
 
 MODEL = ModelFacts(
     name="SmolLM2-135M-Instruct",

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvdemo import deciding, geometries
 from kvdemo.backend.model import OverModel
-from kvdemo.engine import LoadModel, load_named
-from kvdemo.experiments.decoding import encoded
+from kvdemo.engine.engine import LoadModel, load_named
+from kvdemo.engine.measuring import measure
+from kvdemo.experiments.json_documents import encoded
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.plans import (
@@ -25,10 +25,10 @@ from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.generation.environment import environment
 from kvdemo.generation.memory import machine_budget
-from kvdemo.measuring import measure
+from kvdemo.in_force import asked as deciding
 from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config
 from kvdemo.models.source import resolve
-from kvdemo.planner import architecture, catalog, plan
+from kvdemo.planner import architecture, catalog, geometries, plan
 from kvdemo.settings import Settings
 
 __all__ = ["Memory"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from kvdemo.caches import strategies as table
-from kvdemo.engine import Engine, LoadModel, load_named
+from kvdemo.engine.engine import Engine, LoadModel, load_named
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.requests import Prompt
 from kvdemo.generation.prompt import encode_prompt

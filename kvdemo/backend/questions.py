@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvdemo.backend.model import OverModel
+from kvdemo.engine.shared_prefix import SharedPrefix, text_of_length
 from kvdemo.experiments.attempt import Run
 from kvdemo.experiments.compare import compare
-from kvdemo.experiments.course import Step
-from kvdemo.experiments.growth import chosen_points, growth
-from kvdemo.experiments.prefix_reuse import prefix_reuse
-from kvdemo.experiments.prompt_set import prompt_set
-from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.experiments.recorded import recorded_names, recorded_result
+from kvdemo.experiments.rounds import Step
 from kvdemo.facts.questions import (
     GrowthPoint,
     GrowthResult,
@@ -33,7 +29,11 @@ from kvdemo.generation.environment import environment
 from kvdemo.generation.logits import largest_gap
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.sharing import SharedPrefix, text_of_length
+from kvdemo.questions.documents import AnyResult
+from kvdemo.questions.grow.run import chosen_points, growth
+from kvdemo.questions.prefix.run import prefix_reuse
+from kvdemo.questions.prompts.run import prompt_set
+from kvdemo.questions.recorded import recorded_names, recorded_result
 
 __all__ = ["Questions"]
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.attempt import Alive, Run, Stop, never, with_progress
-from kvdemo.experiments.course import CacheSlots, Course, Step
+from kvdemo.experiments.rounds import CacheSlots, Course, Step
 from kvdemo.experiments.summary import Decode, summarise
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import CompareSpec

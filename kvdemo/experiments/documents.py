@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.decoding import decoded, encoded, strict
+from kvdemo.experiments.json_documents import decoded, encoded, strict
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import FINISH_REASONS, STATUSES, RunRecord

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.attempt import Run, Stop
-from kvdemo.experiments.course import Step
+from kvdemo.experiments.rounds import Step
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import ComparisonResult, Progress

@@ -16,7 +16,7 @@ from kvdemo.facts.requests import (
     checked_text,
 )
 from kvdemo.facts.results import ComparisonResult, Environment
-from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
 
 __all__ = [
     "MAX_PROMPTS",

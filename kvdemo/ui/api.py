@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.components.wiring import CHATTING, MEASURING, owner_of, unhurried
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.documents import document, run_document
 from kvdemo.facts.events import (
@@ -23,7 +24,6 @@ from kvdemo.facts.events import (
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
 from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_text
 from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
-from kvdemo.ui.wiring import CHATTING, MEASURING, owner_of, unhurried
 
 __all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_dict", "memory_endpoint"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvdemo.components.markup import text
 from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus
 from kvdemo.facts.units import format_bytes, format_parameters
-from kvdemo.ui.markup import text
 
 __all__ = ["header"]
 

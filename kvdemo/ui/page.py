@@ -7,20 +7,23 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.components.choices import strategy_choices, strategy_notes
+from kvdemo.components.exports import Exports
+from kvdemo.components.markup import fragment
+from kvdemo.components.wiring import LIGHT, owner_of
 from kvdemo.facts.model import Loading
 from kvdemo.settings import Settings
-from kvdemo.ui import api, chat_tab, compare_tab, memory_tab
+from kvdemo.ui import api
 from kvdemo.ui.api import add_api
-from kvdemo.ui.chat_extras import TIMES_PLACE
-from kvdemo.ui.chat_tab import build_chat_tab
-from kvdemo.ui.choices import strategy_choices, strategy_notes
-from kvdemo.ui.compare_tab import build_compare_tab
-from kvdemo.ui.exports import Exports
+from kvdemo.ui.chat import tab as chat_tab
+from kvdemo.ui.chat.extras import TIMES_PLACE
+from kvdemo.ui.chat.tab import build_chat_tab
+from kvdemo.ui.compare import tab as compare_tab
+from kvdemo.ui.compare.tab import build_compare_tab
 from kvdemo.ui.header import header
-from kvdemo.ui.markup import fragment
-from kvdemo.ui.memory_tab import MemoryTab, build_memory_tab
+from kvdemo.ui.memory import tab as memory_tab
+from kvdemo.ui.memory.tab import MemoryTab, build_memory_tab
 from kvdemo.ui.theme import page_style
-from kvdemo.ui.wiring import LIGHT, owner_of
 
 __all__ = ["build_page", "page_style"]
 

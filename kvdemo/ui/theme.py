@@ -11,8 +11,8 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.charts.colours import dark_rules
 from kvdemo.palette import MEANINGS, PAPER, Paper
-from kvdemo.reports.colours import dark_rules
 
 __all__ = ["page_style", "style_sheet"]
 

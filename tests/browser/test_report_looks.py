@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page
 
-from kvdemo.experiments.prompt_set import compare_set
-from kvdemo.experiments.question_documents import AnyResult
 from kvdemo.facts.questions import PromptResult, PromptRow, PromptSetResult, PromptSetSpec
 from kvdemo.palette import MEANINGS
-from kvdemo.reports.report import report_html
+from kvdemo.questions.documents import AnyResult
+from kvdemo.questions.prompts.run import compare_set
+from kvdemo.report.report import report_html
 from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, result_of
 
 pytestmark = pytest.mark.browser

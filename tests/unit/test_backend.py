@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kvdemo.backend import Backend
+from kvdemo.engine.shared_prefix import text_of_length
 from kvdemo.errors import ContextFull, InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting, Working
 from kvdemo.facts.model import Failed, Loading, Ready
@@ -32,7 +33,6 @@ from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.states import STARTS_OVER, STATES_ALONE
 from kvdemo.settings import Limits, Settings
-from kvdemo.sharing import text_of_length
 from tests.state_models import jamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model, tiny_tokenizer
 from tests.tiny_backend import ready_backend, tiny_backend
@@ -621,7 +621,7 @@ def test_a_shared_system_prompt_that_cannot_be_processed_leaves_the_model_usable
     def refuse(*_: object) -> None:
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("kvdemo.engine.share_system_prompt", refuse)
+    monkeypatch.setattr("kvdemo.engine.engine.share_system_prompt", refuse)
     made = ready_backend(system_prompt="Be kind.")
     assert isinstance(made.status(), Ready)
     assert "shared system prompt" in caplog.text

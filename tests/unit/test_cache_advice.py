@@ -11,9 +11,9 @@ import pytest
 
 from kvdemo.backend import Backend
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.cache_advice import advise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, FileChange, InspectSpec
 from kvdemo.facts.model import StrategyRow
+from kvdemo.in_force.advice import advise
 from kvdemo.settings import Settings
 from tests.tiny import EOS_ID, tiny_model, tiny_tokenizer
 

@@ -14,21 +14,21 @@ from statistics import fmean
 import plotly.graph_objects as go
 import pytest
 
+from kvdemo.charts.chat_charts import answer_steps_chart, first_token_chart
+from kvdemo.charts.colours import dark_rules, faint
+from kvdemo.charts.layer_charts import layer_chart, sharing_chart
+from kvdemo.charts.look import clean, thin
+from kvdemo.charts.memory_growth_chart import growth_chart
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import MEANINGS, PAPER, of_strategy
-from kvdemo.reports.chat_charts import answer_steps_chart, first_token_chart
-from kvdemo.reports.colours import dark_rules, faint
-from kvdemo.reports.compare_charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
-from kvdemo.reports.frames import arms_frame
-from kvdemo.reports.growth_chart import growth_chart
-from kvdemo.reports.layer_charts import layer_chart, sharing_chart
-from kvdemo.reports.look import clean, thin
-from kvdemo.reports.prompt_set_charts import prompt_ratios_chart, prompt_set_chart
-from kvdemo.reports.question_charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart, prefix_chart
-from kvdemo.reports.work_chart import COMPUTED, READ, work_cells, work_chart, work_words
+from kvdemo.questions.faster.charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
+from kvdemo.questions.faster.work_chart import COMPUTED, READ, work_cells, work_chart, work_words
+from kvdemo.questions.grow.charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart, prefix_chart
+from kvdemo.questions.prompts.charts import prompt_ratios_chart, prompt_set_chart
+from kvdemo.report.frames import arms_frame
 from tests.drawn import named, texts
 from tests.made_up import growth_of, plan_of, prefix_of, prompt_set_of, result_of, run_of, sliding_layers
 
@@ -292,8 +292,8 @@ def test_charts_follow_the_page_into_the_dark_with_the_palettes_colours() -> Non
 
 def test_style_rules_and_calls_need_no_plotly_and_no_report_needs_torch() -> None:
     code = (
-        "import sys, kvdemo.reports.colours; assert 'plotly' not in sys.modules\n"
-        "import kvdemo.reports.report, kvdemo.reports.growth_chart, kvdemo.reports.question_charts\n"
+        "import sys, kvdemo.charts.colours; assert 'plotly' not in sys.modules\n"
+        "import kvdemo.report.report, kvdemo.charts.memory_growth_chart, kvdemo.questions.grow.charts\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kvdemo.cli import main
+from kvdemo.cli.main import main
 from tests.model_files import write_tiny_gguf
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -232,7 +232,7 @@ def test_a_model_that_is_not_there_is_wrong_input(capsys: pytest.CaptureFixture[
 
 def test_help_needs_neither_torch_nor_the_page() -> None:
     code = (
-        "import sys; from kvdemo.cli import main; main(['--help']); "
+        "import sys; from kvdemo.cli.main import main; main(['--help']); "
         "print([name for name in ('torch', 'gradio', 'pandas', 'plotly') if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

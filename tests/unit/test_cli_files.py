@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from kvdemo.cli import main
-from kvdemo.commands.files import ANY_ENDING, check_targets, read_bytes, read_text, write_all
+from kvdemo.cli.files import ANY_ENDING, check_targets, read_bytes, read_text, write_all
+from kvdemo.cli.main import main
+from kvdemo.cli.streams import failure_of, forgiving
 from kvdemo.errors import InvalidRequest
-from kvdemo.terminal.streams import failure_of, forgiving
 from tests.tiny import tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,7 +126,7 @@ def test_an_answer_that_nobody_reads_and_no_file_keeps_is_not_made_to_its_end(
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_ends_nothing(closed: str, tmp_path: Path) -> None:
     code = (
-        "from kvdemo.terminal.streams import make_streams_forgiving; make_streams_forgiving(); import sys; "
+        "from kvdemo.cli.streams import make_streams_forgiving; make_streams_forgiving(); import sys; "
         "written = open(sys.argv[1], 'w'); print('to stdout'); print('to stderr', file=sys.stderr); "
         "sys.stderr.isatty(); written.write(f'whole {written.fileno() > 2}'); written.close()"
     )

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from kvdemo.cli import main
-from kvdemo.commands import session
+from kvdemo.cli import session
+from kvdemo.cli.main import main
 from kvdemo.facts.results import Progress
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -237,7 +237,7 @@ def press_ctrl_c_at(monkeypatch: pytest.MonkeyPatch, phase: str, times: int = 1)
 
         return follow(seen())
 
-    monkeypatch.setattr("kvdemo.commands.compare.last", pressing)
+    monkeypatch.setattr("kvdemo.cli.compare.last", pressing)
 
 
 def test_ctrl_c_prints_and_writes_what_was_done(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

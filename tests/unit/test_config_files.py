@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvdemo import deciding
 from kvdemo.backend import Backend
-from kvdemo.deciding import Asked
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.decision import InspectSpec
+from kvdemo.in_force import asked as deciding
+from kvdemo.in_force.asked import Asked
 from kvdemo.models.config import read_config, read_generation_config
 from kvdemo.models.conversion import convert, converted_folder
 from kvdemo.models.loader import load, unpack_gguf

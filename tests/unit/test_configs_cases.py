@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvdemo.cli import main
+from kvdemo.cli.main import main
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import CACHE_DTYPES, Architecture, MemoryRequest
 from kvdemo.planner import architecture, plan

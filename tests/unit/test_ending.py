@@ -157,7 +157,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "from kvdemo.ending import end_on_signals; end_on_signals(7, 'ended', sys.stderr); "
-        "from types import SimpleNamespace; from kvdemo.commands.session import stopping_on_ctrl_c\n"
+        "from types import SimpleNamespace; from kvdemo.cli.session import stopping_on_ctrl_c\n"
         "with stopping_on_ctrl_c(SimpleNamespace()): os.kill(os.getpid(), signal.SIGINT)\n"
         "os.kill(os.getpid(), signal.SIGINT); print('still here')"
     )

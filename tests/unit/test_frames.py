@@ -12,7 +12,7 @@ import pytest
 
 from kvdemo.facts.plans import Capacity, LayerFootprint, MeasuredLayer, MeasuredPoint
 from kvdemo.facts.records import RunRecord
-from kvdemo.reports.frames import (
+from kvdemo.report.frames import (
     arms_frame,
     differences_frame,
     fits_frame,
@@ -21,7 +21,7 @@ from kvdemo.reports.frames import (
     runs_frame,
     runs_table,
 )
-from kvdemo.reports.spreadsheet import guarded, runs_csv
+from kvdemo.report.spreadsheet import guarded, runs_csv
 from tests.made_up import plan_of, result_of, run_of
 
 

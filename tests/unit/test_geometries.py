@@ -9,8 +9,8 @@ import pytest
 
 from kvdemo.errors import InvalidRequest, ModelUnavailable
 from kvdemo.facts.plans import Architecture, MemoryRequest
-from kvdemo.geometries import fields_of, from_hub, typed, with_one_page_size
 from kvdemo.planner import catalog
+from kvdemo.planner.geometries import fields_of, from_hub, typed, with_one_page_size
 from kvdemo.planner.plan import make_plan
 from kvdemo.settings import Settings
 

@@ -8,15 +8,15 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.growth import chosen_points, growth
-from kvdemo.experiments.question_documents import any_document, from_any_document
-from kvdemo.experiments.question_wording import growth_headline
 from kvdemo.experiments.summary import arms
 from kvdemo.experiments.wording import plain
 from kvdemo.facts.questions import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Progress
+from kvdemo.questions.documents import any_document, from_any_document
+from kvdemo.questions.grow.run import chosen_points, growth
+from kvdemo.questions.words import growth_headline
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, record
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from kvdemo.backend import Backend
 from kvdemo.caches.strategies import strategy_of
+from kvdemo.engine.measuring import _measured
 from kvdemo.facts.plans import LayerFootprint, MeasuredPoint
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.requests import MeasureSpec
-from kvdemo.measuring import _measured
 from kvdemo.planner.needs import layer_needs
 from tests.tiny_backend import ready_backend
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from kvdemo.charts.layer_charts import arithmetic, layer_chart, sharing_chart, terms
+from kvdemo.charts.look import TEXT_PX
+from kvdemo.charts.memory_growth_chart import growth_chart
+from kvdemo.charts.placing import Label, text_px
 from kvdemo.facts.plans import FixedState, LayerFootprint, MeasuredLayer, MeasuredPoint, MemoryRequest
 from kvdemo.planner import catalog
 from kvdemo.planner.plan import make_plan
-from kvdemo.reports.growth_chart import growth_chart
-from kvdemo.reports.layer_charts import arithmetic, layer_chart, sharing_chart, terms
-from kvdemo.reports.look import TEXT_PX
-from kvdemo.reports.placing import Label, text_px
 from tests.drawn import named, texts
 from tests.made_up import full_layers, plan_of, sliding_layers
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from kvdemo.cli import main
+from kvdemo.cli.main import main
+from kvdemo.cli.results import print_result
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.question_documents import AnyResult, any_document, from_any_document
-from kvdemo.experiments.question_wording import notices
 from kvdemo.facts.events import Finished, PromptEncoded
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message
 from kvdemo.facts.results import ComparisonResult
-from kvdemo.reports.report import report_html, report_markdown
-from kvdemo.reports.spreadsheet import runs_csv
-from kvdemo.terminal.comparison import print_result
+from kvdemo.questions.documents import AnyResult, any_document, from_any_document
+from kvdemo.questions.words import notices
+from kvdemo.report.report import report_html, report_markdown
+from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.ui.api import event_as_dict
-from kvdemo.ui.compare_results import headline_card
-from kvdemo.ui.conversation import Conversation, Turn
-from kvdemo.ui.conversation_file import as_json, as_markdown
+from kvdemo.ui.chat.conversation import Conversation, Turn
+from kvdemo.ui.chat.conversation_file import as_json, as_markdown
+from kvdemo.ui.compare.results import headline_card
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of, run_of
 from tests.tiny import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
 from tests.tiny_backend import ready_backend

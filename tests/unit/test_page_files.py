@@ -10,16 +10,17 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from kvdemo.components.exports import Exports, saved
+from kvdemo.components.uploads import read_upload
 from kvdemo.errors import InvalidRequest
 from kvdemo.settings import Settings
-from kvdemo.ui import chat_extras, compare_area
-from kvdemo.ui.compare_beside import hidden
-from kvdemo.ui.compare_tab import _ready, _show_question
-from kvdemo.ui.conversation import Conversation
-from kvdemo.ui.conversation_file import opened
-from kvdemo.ui.exports import Exports, saved
-from kvdemo.ui.memory_models import uploaded
-from kvdemo.ui.uploads import read_upload
+from kvdemo.ui.chat import extras as chat_extras
+from kvdemo.ui.chat.conversation import Conversation
+from kvdemo.ui.chat.conversation_file import opened
+from kvdemo.ui.compare import area as compare_area
+from kvdemo.ui.compare.beside import hidden
+from kvdemo.ui.compare.tab import _ready, _show_question
+from kvdemo.ui.memory.models import uploaded
 from tests.fake_backend import FakeBackend
 
 LIMIT = Settings().limits.upload_bytes

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.caches.strategies import strategy_of
-from kvdemo.engine import Engine
+from kvdemo.engine.engine import Engine
 from kvdemo.facts.events import Finished, PromptEncoded, Reuse
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest

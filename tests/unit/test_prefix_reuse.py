@@ -10,16 +10,16 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.prefix_code import PREFIX_CODE
-from kvdemo.experiments.prefix_reuse import pays_after, prefix_reuse
-from kvdemo.experiments.question_documents import any_document, from_any_document
-from kvdemo.experiments.question_wording import prefix_headline
 from kvdemo.experiments.wording import plain
 from kvdemo.facts.events import Working
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import ArmEvent, Progress
-from kvdemo.facts.shared_prefix import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.questions.documents import any_document, from_any_document
+from kvdemo.questions.prefix.code import PREFIX_CODE
+from kvdemo.questions.prefix.run import pays_after, prefix_reuse
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.questions.words import prefix_headline
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, even_times, record
 
 PREFIX = PreparedPrefix(num_tokens=500, cache_bytes=23_040_000, prepare_s=0.9)

@@ -9,7 +9,7 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, read_prompts
-from kvdemo.ui.compare_prompts import _uploaded
+from kvdemo.questions.prompts.page import _uploaded
 
 TWO = [("Why is the sky blue?", "sky"), ("Größe, or not; 国?", "size")]
 

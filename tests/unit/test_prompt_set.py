@@ -14,13 +14,13 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments import prompt_file
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.prompt_file import kind_of, read_prompts
-from kvdemo.experiments.prompt_set import prompt_set
-from kvdemo.experiments.question_documents import any_document, from_any_document
-from kvdemo.experiments.question_wording import prompt_set_headline
 from kvdemo.experiments.wording import plain
 from kvdemo.facts.questions import PromptResult, PromptRow, PromptSetResult, PromptSetSpec
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
+from kvdemo.questions.documents import any_document, from_any_document
+from kvdemo.questions.prompts.run import prompt_set
+from kvdemo.questions.words import prompt_set_headline
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, Script, ScriptedRun, even_times, record
 
 SHIPPED = Path(__file__).parents[2] / "assets" / "prompts" / "representative.jsonl"

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kvdemo.experiments.question_documents import AnyResult
-from kvdemo.reports.question_contents import QuestionResult, question_charts
-from kvdemo.reports.question_frames import growth_frame, placed_runs, prefix_frame, prompt_set_frame
-from kvdemo.reports.report import report_html, report_markdown
-from kvdemo.reports.spreadsheet import runs_csv
-from kvdemo.reports.static_svg import figure_svg
+from kvdemo.charts.static_svg import figure_svg
+from kvdemo.questions.documents import AnyResult
+from kvdemo.report.question_contents import QuestionResult, question_charts
+from kvdemo.report.question_frames import growth_frame, placed_runs, prefix_frame, prompt_set_frame
+from kvdemo.report.report import report_html, report_markdown
+from kvdemo.report.spreadsheet import runs_csv
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 
 QUESTIONS: dict[str, Callable[[], QuestionResult]] = {

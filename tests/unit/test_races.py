@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kvdemo.backend.memory import Memory
+from kvdemo.components.exports import KEPT_S, Exports
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.decision import InspectSpec
-from kvdemo.generation.inspect import _warnings_into
+from kvdemo.in_force.inspect import _warnings_into
 from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
-from kvdemo.ui.exports import KEPT_S, Exports
 
 WAIT_S = 30
 

@@ -9,7 +9,7 @@ import pytest
 from kvdemo.backend import Backend
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import document, dumps
-from kvdemo.experiments.recorded import recorded_names, recorded_result
+from kvdemo.questions.recorded import recorded_names, recorded_result
 from kvdemo.settings import Settings
 from tests.made_up import result_of
 

@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from kvdemo.caches.strategies import STRATEGIES, Strategy
+from kvdemo.charts.static_svg import figure_svg
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.facts.results import ComparisonResult
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.reports.compare_charts import arrival_chart, step_cost_chart
-from kvdemo.reports.report import fenced, markdown_text, report_html, report_markdown
-from kvdemo.reports.reproduce import arguments, command_of, reproduce_script
-from kvdemo.reports.static_svg import figure_svg
-from kvdemo.reports.unknowns import not_yet_known
+from kvdemo.questions.faster.charts import arrival_chart, step_cost_chart
+from kvdemo.report.report import fenced, markdown_text, report_html, report_markdown
+from kvdemo.report.reproduce import arguments, command_of, reproduce_script
+from kvdemo.report.unknowns import not_yet_known
 from tests.made_up import MODEL, advice_of, result_of, run_of
 from tests.tiny import tiny_model, tiny_tokenizer
 

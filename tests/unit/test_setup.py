@@ -163,7 +163,7 @@ LIGHT_ROOMS = (
     [
         (BUILD_THE_PAGE, HEAVY),
         (LIGHT_ROOMS, HEAVY),
-        ("import kvdemo.backend, kvdemo.cli", HEAVY + DRAWING),
+        ("import kvdemo.backend, kvdemo.cli.main", HEAVY + DRAWING),
         ("import app; app.parse([])", HEAVY + DRAWING),
     ],
     ids=["page", "light rooms", "command line", "app.py"],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvdemo.caches.prefix import KeptCaches
-from kvdemo.engine import share_system_prompt
+from kvdemo.engine.engine import share_system_prompt
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.events import Finished, PromptEncoded, Reuse
 from kvdemo.facts.records import RunRecord

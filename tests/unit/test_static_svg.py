@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvdemo.charts.look import blank
+from kvdemo.charts.static_svg import figure_svg
+from kvdemo.charts.svg_marks import clipped, holds, markers_svg
 from kvdemo.palette import MEANINGS
-from kvdemo.reports.look import blank
-from kvdemo.reports.static_svg import figure_svg
-from kvdemo.reports.svg_marks import clipped, holds, markers_svg
 
 BOX = (0.0, 0.0, 100.0, 50.0)
 SYMBOLS = sorted({meaning.marker for meaning in MEANINGS.values()} | {"circle-open", "diamond-open"})

@@ -11,9 +11,9 @@ from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.model import Failed, Loading
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message
-from kvdemo.ui.chat_settings import ChatSettings
-from kvdemo.ui.chat_turns import ChatView, act, answer, cleared, settled, take
-from kvdemo.ui.conversation import Conversation, Turn
+from kvdemo.ui.chat.conversation import Conversation, Turn
+from kvdemo.ui.chat.settings import ChatSettings
+from kvdemo.ui.chat.turns import ChatView, act, answer, cleared, settled, take
 from tests.fake_backend import ANSWER, FakeBackend, answer_events
 
 

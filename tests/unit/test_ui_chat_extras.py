@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.errors import ContextFull, InvalidRequest
-from kvdemo.ui.answer_text import answer_html, split_reasoning
-from kvdemo.ui.chat_settings import REMEMBERED, ChatSettings, remembered, restored
-from kvdemo.ui.chat_times import drawn, measured_without_reuse, prefill_tokens_per_s, saved_words
-from kvdemo.ui.chat_turns import act, answer
-from kvdemo.ui.conversation import Conversation, Turn
-from kvdemo.ui.conversation_file import as_json, as_markdown, opened
+from kvdemo.ui.chat.answer_text import answer_html, split_reasoning
+from kvdemo.ui.chat.conversation import Conversation, Turn
+from kvdemo.ui.chat.conversation_file import as_json, as_markdown, opened
+from kvdemo.ui.chat.settings import REMEMBERED, ChatSettings, remembered, restored
+from kvdemo.ui.chat.times import drawn, measured_without_reuse, prefill_tokens_per_s, saved_words
+from kvdemo.ui.chat.turns import act, answer
 from tests.fake_backend import FACTS, FakeBackend, record_of
 
 SKIPPED = {"__type__": "update"}

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from kvdemo.components.exports import Exports
 from kvdemo.errors import RunFailed
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted
 from kvdemo.facts.model import Loading
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import CompareSpec
 from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
-from kvdemo.ui.compare_arms import ArmView, CompareRun, columns, progress_card
-from kvdemo.ui.compare_faster import AS_CHAT, FASTER, CompareForm
-from kvdemo.ui.compare_runs import CompareView, count, failed, run
-from kvdemo.ui.exports import Exports
+from kvdemo.questions.faster.page import AS_CHAT, FASTER, CompareForm
+from kvdemo.ui.compare.arms import ArmView, CompareRun, columns, progress_card
+from kvdemo.ui.compare.runs import CompareView, count, failed, run
 from tests.fake_backend import STRATEGIES, FakeBackend
 
 ROW = STRATEGIES[1]

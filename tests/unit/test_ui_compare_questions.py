@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from kvdemo.components.form_values import Question
 from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
-from kvdemo.ui import compare_prompts
-from kvdemo.ui.compare_growth import GROWTH, GrowthForm
-from kvdemo.ui.compare_prefix import PREFIX, PrefixForm
-from kvdemo.ui.compare_prompts import PROMPTS, SHIPPED, TYPED, UPLOADED, PromptsForm
-from kvdemo.ui.compare_question import Question
-from kvdemo.ui.compare_runs import CompareView, run
+from kvdemo.questions.grow.page import GROWTH, GrowthForm
+from kvdemo.questions.prefix.page import PREFIX, PrefixForm
+from kvdemo.questions.prompts import page as compare_prompts
+from kvdemo.questions.prompts.page import PROMPTS, SHIPPED, TYPED, UPLOADED, PromptsForm
+from kvdemo.ui.compare.runs import CompareView, run
 from tests.fake_backend import FakeBackend
 
 PREFIX_SMALL = {"system_prompt": "be brief", "questions": "one?\n\ntwo?\nthree?", "max_new_tokens": 3}

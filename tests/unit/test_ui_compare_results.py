@@ -11,17 +11,17 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.question_documents import any_document, from_any_document
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import Loading
 from kvdemo.facts.results import ComparisonResult, Verdict
-from kvdemo.ui.compare_beside import NUM_CHARTS, differences, side_by_side
-from kvdemo.ui.compare_change import change_card, fastest, main_comparison
-from kvdemo.ui.compare_files import FILES, content_of, read_result
-from kvdemo.ui.compare_force import force_line, in_force
-from kvdemo.ui.compare_opened import example, question_of, recorded
-from kvdemo.ui.compare_results import MOST_RUNS, headline_card, measured_where, result_tables, verdict_card
-from kvdemo.ui.compare_runs import shown
+from kvdemo.questions.documents import any_document, from_any_document
+from kvdemo.ui.compare.beside import NUM_CHARTS, differences, side_by_side
+from kvdemo.ui.compare.change import change_card, fastest, main_comparison
+from kvdemo.ui.compare.files import FILES, content_of, read_result
+from kvdemo.ui.compare.force import force_line, in_force
+from kvdemo.ui.compare.opened import example, question_of, recorded
+from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables, verdict_card
+from kvdemo.ui.compare.runs import shown
 from tests.fake_backend import FACTS, FakeBackend
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 
@@ -217,8 +217,8 @@ def test_very_many_runs_are_not_all_drawn_and_it_says_so() -> None:
 
 
 def test_a_link_to_a_recorded_result_turns_to_its_question() -> None:
-    from kvdemo.ui import compare_tab
-    from kvdemo.ui.compare_area import place_of
+    from kvdemo.ui.compare import tab as compare_tab
+    from kvdemo.ui.compare.area import place_of
 
     areas = [
         SimpleNamespace(question=question, outputs=[0, 0], updates=lambda view: [view.headline, 1])

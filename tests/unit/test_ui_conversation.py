@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvdemo.components.markup import bold_parts, table, text
+from kvdemo.components.run_view import RunView
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.events import Finished, PrefillProgress, PromptEncoded, Reuse, Waiting, Working
 from kvdemo.facts.requests import Message
-from kvdemo.ui.chat_messages import live_answer, past_turns
-from kvdemo.ui.chat_panel import empty_panel, panel, phone_line
-from kvdemo.ui.conversation import Conversation
-from kvdemo.ui.markup import bold_parts, table, text
-from kvdemo.ui.run_view import RunView
+from kvdemo.ui.chat.conversation import Conversation
+from kvdemo.ui.chat.messages import live_answer, past_turns
+from kvdemo.ui.chat.panel import empty_panel, panel, phone_line
 from tests.fake_backend import FACTS, STRATEGIES, answer_events
 
 NASTY = "<script>alert(1)</script> <img src=http://x/y onerror=alert(1)> & \"quoted\" 'too'\n\n\tindented **x**"

@@ -10,10 +10,10 @@ from kvdemo.errors import ModelNotReady
 from kvdemo.facts.plans import MemoryRequest
 from kvdemo.planner import catalog
 from kvdemo.planner.plan import make_plan
-from kvdemo.ui.memory_cards import arithmetic_card, figures_card, fits_card
-from kvdemo.ui.memory_form import MemoryForm
-from kvdemo.ui.memory_plans import Beside, MemoryView, hint, plan_view, problem
-from kvdemo.ui.memory_words import headline, headline_card, limit_mark, model_line, short_bytes
+from kvdemo.ui.memory.cards import arithmetic_card, figures_card, fits_card
+from kvdemo.ui.memory.form import MemoryForm
+from kvdemo.ui.memory.plans import Beside, MemoryView, hint, plan_view, problem
+from kvdemo.ui.memory.words import headline, headline_card, limit_mark, model_line, short_bytes
 from tests.fake_backend import ARCHITECTURE, FakeBackend
 
 LLAMA = "Llama-3.1-8B"

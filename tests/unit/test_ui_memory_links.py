@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.planner import catalog
-from kvdemo.ui.memory_form import MemoryForm
-from kvdemo.ui.memory_links import Asked, asked_by, link_line, query_of
-from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, ModelChoice
-from kvdemo.ui.memory_plans import Beside
+from kvdemo.ui.memory.form import MemoryForm
+from kvdemo.ui.memory.links import Asked, asked_by, link_line, query_of
+from kvdemo.ui.memory.models import BY_HAND, CONFIG, HUB, ModelChoice
+from kvdemo.ui.memory.plans import Beside
 
 KNOWN = catalog.names()
 USUAL = Asked(ModelChoice(), MemoryForm(), Beside())

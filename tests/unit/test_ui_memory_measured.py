@@ -10,7 +10,7 @@ from kvdemo.facts.model import Loading, StrategyRow
 from kvdemo.facts.plans import LayerFootprint, MeasuredLayer, MeasuredPoint
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import MeasureSpec
-from kvdemo.ui.memory_measured import lengths_of, measure, measured_card
+from kvdemo.ui.memory.measured import lengths_of, measure, measured_card
 from tests.fake_backend import ARCHITECTURE, STRATEGIES, FakeBackend
 
 ROWS = {row.key: row for row in STRATEGIES}

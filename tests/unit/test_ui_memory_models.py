@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
-from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED, ModelChoice, choices, heads_of, uploaded
+from kvdemo.ui.memory.models import BY_HAND, CONFIG, HUB, LOADED, ModelChoice, choices, heads_of, uploaded
 from tests.fake_backend import ARCHITECTURE, FakeBackend
 
 LIMIT = 5 * 2**20

@@ -11,9 +11,9 @@ import pytest
 
 from kvdemo.facts.model import Loading
 from kvdemo.settings import Settings
-from kvdemo.ui.memory_form import MemoryForm
-from kvdemo.ui.memory_models import BY_HAND, CONFIG, HUB, LOADED
-from kvdemo.ui.memory_tab import (
+from kvdemo.ui.memory.form import MemoryForm
+from kvdemo.ui.memory.models import BY_HAND, CONFIG, HUB, LOADED
+from kvdemo.ui.memory.tab import (
     _budget,
     _measure,
     _opened,

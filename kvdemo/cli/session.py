@@ -1,0 +1,103 @@
+"""A backend for the time of one command: its model loaded, its experiment followed, Ctrl-C taken as "stop, and keep it"."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from kvdemo.cli.progress import loading, progress
+from kvdemo.ending import ENDING_SIGNALS
+from kvdemo.errors import ModelUnavailable
+from kvdemo.facts.model import Failed
+from kvdemo.facts.reader import Reader
+from kvdemo.facts.requests import checked_choice
+from kvdemo.settings import Settings
+
+__all__ = [
+    "CHATTING",
+    "MEASURING",
+    "OWNER",
+    "Interruption",
+    "last",
+    "loaded_backend",
+    "settings_for",
+    "stopping_on_ctrl_c",
+]
+
+OWNER = "cli"
+CHATTING = Reader(every_s=0.1)
+MEASURING = Reader(every_s=0.5)
+
+
+def settings_for(model: str | None) -> Settings:
+    return Settings.from_environment(os.environ, model=model)
+
+
+@contextmanager
+def loaded_backend(model: str | None, strategies: Sequence[str]) -> Iterator[Any]:
+    """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after."""
+    from kvdemo.backend import Backend
+
+    backend = Backend(settings_for(model))
+    try:
+        for key in strategies:
+            checked_choice("strategies", key, [row.key for row in backend.strategies()])
+        backend.start()
+        with loading(backend):
+            status = backend.wait_until_settled()
+        if isinstance(status, Failed):
+            raise ModelUnavailable(status.reason)
+        yield backend
+    finally:
+        backend.close()
+
+
+class Interruption:
+    """Has somebody pressed Ctrl-C?"""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+
+@contextmanager
+def stopping_on_ctrl_c(backend: Any) -> Iterator[Interruption]:
+    """The first Ctrl-C or SIGTERM stops what runs, so that it hands over what it has; the second ends the command at once.
+
+    One that is ignored stays ignored.
+    """
+    interruption = Interruption()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        hand_back()
+        interruption.happened = True
+        print("\nStopping; what was done is kept. Ctrl-C again ends at once.", file=sys.stderr, flush=True)
+        # In a thread of its own: the main thread may be holding the lock that stopping takes.
+        threading.Thread(target=backend.stop, args=(OWNER,), name="kvdemo-stop").start()
+
+    def hand_back() -> None:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+
+    before = {ending: signal.getsignal(ending) for ending in ENDING_SIGNALS}
+    before = {ending: handler for ending, handler in before.items() if handler is not signal.SIG_IGN}
+    for ending in before:
+        signal.signal(ending, stop)
+    try:
+        yield interruption
+    finally:
+        hand_back()
+
+
+def last(steps: Iterator[Any]) -> Any:
+    """Follow an experiment to its result, with its progress on stderr."""
+    step = None
+    with progress() as show:
+        for step in steps:
+            show(step)
+    return step

@@ -1,0 +1,47 @@
+"""Parts that the forms of Compare's further questions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.choices import strategy_choices
+
+__all__ = ["Form", "run_line", "strategies_group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form's parts; fields in the order in which the question reads them. strategies: its choices follow the model."""
+
+    fields: list[Any]
+    strategies: Any
+    start: gr.Button
+    stop: gr.Button
+    notice: gr.Markdown
+
+
+def strategies_group(backend: Any, elem_id: str) -> gr.CheckboxGroup:
+    return gr.CheckboxGroup(
+        strategy_choices(backend.strategies()),
+        value=["none", "dynamic"],
+        label="Compare, the first with every other",
+        scale=6,
+        elem_id=elem_id,
+    )
+
+
+def run_line(chooser: Callable[[], Any], key: str) -> tuple[Any, gr.Button, gr.Button]:
+    """The choice of strategies, then Run, and Stop in its place."""
+    with gr.Row(elem_classes="kv-arms-line"):
+        strategies = chooser()
+        start = gr.Button(
+            "Run", variant="primary", scale=0, min_width=110, elem_id=f"compare-{key}-run", elem_classes="kv-run"
+        )
+        stop = gr.Button(
+            "Stop", scale=0, min_width=110, visible=False, elem_id=f"compare-{key}-stop", elem_classes="kv-run"
+        )
+    return strategies, start, stop

@@ -1,0 +1,91 @@
+"""What a question of Compare is to the page: its words, how its form becomes a request, what of the backend answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kvdemo.components.markup import text
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.facts.requests import checked_int, checked_number
+
+__all__ = ["Question", "budget_s", "in_table_order", "lengths", "notice", "refusal"]
+
+# The request's own names, as the form calls them.
+LABELS = {
+    "prompt": "Prompt",
+    "prompts": "Prompts",
+    "max_new_tokens": "New tokens",
+    "rounds": "Rounds",
+    "strategies": "Strategies",
+    "strategy": "Strategy",
+    "time_budget_s": "Time budget",
+    "longest_tokens": "Longest request",
+    "prompt_tokens": "Prompt lengths",
+    "new_tokens": "Answer lengths",
+    "system_prompt": "System prompt",
+    "questions": "Questions",
+    "file": "File",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    read     (backend, values of the form) -> the request; InvalidRequest names the field
+    method   of the backend, which answers it
+    charts   names of its figures, in order
+    unit     what its progress counts
+    """
+
+    key: str
+    title: str
+    empty: str
+    read: Callable[..., Any]
+    method: str
+    charts: tuple[str, ...]
+    unit: str = "runs"
+
+
+def in_table_order(backend: Any, chosen: Any) -> tuple[str, ...]:
+    """The chosen strategies as the table orders them, so that the first one, the baseline, is No cache where it is among
+    them; names that the table lacks come last and are refused by the experiment."""
+    if not isinstance(chosen, list | tuple) or not all(isinstance(key, str) for key in chosen):
+        raise InvalidRequest("strategies", "choose at least two")
+    order = {row.key: at for at, row in enumerate(backend.strategies())}
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda key: order.get(key, len(order))))
+
+
+def budget_s(minutes: Any) -> float | None:
+    """A time budget in seconds from a field in minutes; an empty field: none."""
+    return None if minutes is None else 60 * checked_number("time_budget_s", minutes, 0.1, 1440)
+
+
+def lengths(name: str, typed: Any) -> tuple[int, ...]:
+    """Whole numbers out of "16, 64, 256"; nothing typed: none; InvalidRequest names the first that is no number."""
+    if not isinstance(typed, str):
+        raise InvalidRequest(name, "must be whole numbers with commas between them")
+    found = []
+    for part in typed.replace(";", ",").split(","):
+        word = part.strip().replace("_", "")
+        if not word:
+            continue
+        if not (word.isascii() and word.isdigit() and len(word) < 12):
+            raise InvalidRequest(name, f"{word[:20]!r} is not a whole number; write them as 16, 64, 256")
+        found.append(checked_int(name, int(word), 1, 10_000_000))
+    return tuple(found)
+
+
+def refusal(error: KvdemoError) -> str:
+    """A refusal with the field's name as the form has it."""
+    if isinstance(error, InvalidRequest):
+        return f"{LABELS.get(error.field, error.field)}: {error.message}"
+    return str(error)
+
+
+def notice(words: str, more: Iterable[str] = ()) -> str:
+    """A refusal on the form; what stands below it stays."""
+    rest = "".join(f" {text(sentence)}" for sentence in more)
+    return f'<div class="kv-notice" role="alert">{text(words)}{rest}</div>'

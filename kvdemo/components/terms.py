@@ -1,0 +1,32 @@
+"""Words of the trade with what they mean: shown with a dotted underline, explained where somebody points or taps."""
+
+from __future__ import annotations
+
+from kvdemo.components.markup import text
+
+__all__ = ["TERMS", "term"]
+
+TERMS = {
+    "KV head": "A set of keys and values that a layer stores for every token. Several attention heads may share one.",
+    "full": "A layer that keeps the keys and values of every token.",
+    "sliding": "A layer that looks back a fixed number of tokens only, its window, and keeps no more than that.",
+    "chunked": "A layer that looks back to the beginning of the current chunk only.",
+    "latent": "A layer that keeps one compressed vector for each token instead of keys and values by head.",
+    "indexed": "A layer that also keeps a small key for each token, by which it finds the tokens worth reading.",
+    "compressed": "A layer that keeps several tokens together as one entry.",
+    "linear state": "A layer that keeps a state of fixed size, whatever the length.",
+    "hybrid": "A layer that keeps keys and values as well as a state of fixed size.",
+    "shared": "A layer that reads the keys and values of another one and stores none itself.",
+    "cross-attention": "A layer that keeps the keys and values of what the encoder read.",
+    "held": "What a cache that grows with every token holds at this length.",
+    "reserved": "What a cache of fixed size allocates before the first token.",
+    "uniform": "What an engine takes that keeps every attention layer at full length.",
+}
+
+
+def term(name: str, shown: str | None = None) -> str:
+    """A term as a fragment; `shown`: as it stands in the sentence. A word without an explanation is just shown."""
+    words = text(name if shown is None else shown)
+    if name not in TERMS:
+        return words
+    return f'<abbr class="kv-term" tabindex="0" title="{text(TERMS[name])}">{words}</abbr>'

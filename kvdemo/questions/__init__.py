@@ -1,0 +1,1 @@
+"""The questions of Compare: the table of them, and one room each."""

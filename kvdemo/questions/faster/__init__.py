@@ -1,0 +1,1 @@
+"""Is it faster? One prompt, two or more strategies."""

@@ -1,0 +1,1 @@
+"""How does it grow? One comparison per size of request."""

@@ -1,0 +1,96 @@
+"""How does it grow? The form of the third question: lengths of prompt and answer, given or chosen, up to a longest request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.form_parts import Form, run_line, strategies_group
+from kvdemo.components.form_values import Question, budget_s, in_table_order, lengths
+from kvdemo.components.markup import fragment
+from kvdemo.experiments.prompt_file import representative
+from kvdemo.facts.questions import GrowthSpec
+from kvdemo.facts.requests import MAX_ROUNDS, checked_int
+
+__all__ = ["GROWTH", "GrowthForm", "growth_form"]
+
+LONGEST, ROUNDS, BUDGET_MIN = 256, 1, 5
+EMPTY = (
+    "Run compares short requests first, then longer ones, until the longest you allow or the end of the time budget. Then "
+    "you see here how the gain, the cost of a step, the bytes kept and the peak grow with the prompt and with the answer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthForm:
+    """The settings as they come from the form, unchecked."""
+
+    longest_tokens: Any = LONGEST
+    new_tokens: Any = ""
+    prompt_tokens: Any = ""
+    strategies: Any = ("none", "dynamic")
+    rounds: Any = ROUNDS
+    budget_min: Any = BUDGET_MIN
+    prompt: Any = ""
+
+    def spec(self, backend: Any) -> GrowthSpec:
+        """Checked; InvalidRequest names the field."""
+        return GrowthSpec(
+            prompt=self.prompt,
+            strategies=in_table_order(backend, self.strategies),
+            prompt_tokens=lengths("prompt_tokens", self.prompt_tokens),
+            new_tokens=lengths("new_tokens", self.new_tokens),
+            longest_tokens=checked_int("longest_tokens", self.longest_tokens, 2, 10_000_000),
+            rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
+            time_budget_s=budget_s(self.budget_min),
+        )
+
+
+GROWTH = Question(
+    key="growth",
+    title="How does it grow?",
+    empty=EMPTY,
+    read=lambda backend, *form: GrowthForm(*form).spec(backend),
+    method="growth",
+    charts=("ratio", "step", "held", "peak"),
+    unit="points",
+)
+
+
+def growth_form(backend: Any) -> Form:
+    """Lay the form out in the current Blocks."""
+    with gr.Column(elem_classes="kv-card", elem_id="compare-growth-form"):
+        with gr.Row(elem_classes="kv-arms-line"):
+            longest = gr.Number(
+                LONGEST, label="Longest request I allow, tokens", min_width=220, elem_id="compare-growth-longest"
+            )
+            new_tokens = gr.Textbox(
+                label="Answer lengths, tokens",
+                placeholder="chosen for you; or 16, 64, 128",
+                min_width=220,
+                elem_id="compare-growth-answers",
+            )
+            prompt_tokens = gr.Textbox(
+                label="Prompt lengths, tokens",
+                placeholder="chosen for you; or 16, 128",
+                min_width=220,
+                elem_id="compare-growth-prompts",
+            )
+            rounds = gr.Number(ROUNDS, label="Rounds", min_width=90, elem_id="compare-growth-rounds")
+        strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-growth-strategies"), "growth")
+        with gr.Accordion("More settings", open=False, elem_id="compare-growth-settings", elem_classes="kv-more"):
+            budget = gr.Number(
+                BUDGET_MIN, label="Time budget, minutes (empty: none)", min_width=200, elem_id="compare-growth-budget"
+            )
+            prompt = gr.Textbox(
+                representative()[-1].prompt,
+                label="Text from which prompts are cut, repeated where it is too short",
+                lines=3,
+                max_lines=8,
+                elem_id="compare-growth-text",
+            )
+        notice = fragment(elem_id="compare-growth-notice")
+    fields = [longest, new_tokens, prompt_tokens, strategies, rounds, budget, prompt]
+    return Form(fields, strategies, start, stop, notice)

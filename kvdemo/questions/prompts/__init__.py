@@ -1,0 +1,1 @@
+"""On my prompts? One comparison per prompt of a set."""

@@ -1,0 +1,183 @@
+"""On my prompts? The form of the second question: a shipped set, prompts typed one per line, or a file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.form_parts import Form, run_line, strategies_group
+from kvdemo.components.form_values import Question, budget_s, in_table_order, notice, refusal
+from kvdemo.components.markup import fragment, text
+from kvdemo.components.uploads import read_upload
+from kvdemo.components.wiring import LIGHT
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, read_prompts, representative
+from kvdemo.facts.questions import MAX_PROMPTS, PromptRow, PromptSetSpec
+from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int
+from kvdemo.facts.units import format_count
+
+__all__ = ["PROMPTS", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "prompts_form"]
+
+SHIPPED, TYPED, UPLOADED = "The representative set", "Typed, one per line", "From a file"
+NEW_TOKENS, ROUNDS, BUDGET_MIN = 32, 1, 5
+EMPTY = (
+    "Run compares the strategies on every prompt of the set, one after the other. Then you see here how much the set gains "
+    "as a whole, and which prompt gains least. Prompts that time does not allow are named."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptsForm:
+    """The settings as they come from the form, unchecked. rows: out of an uploaded file."""
+
+    source: Any = SHIPPED
+    typed: Any = ""
+    rows: Any = ()
+    strategies: Any = ("none", "dynamic")
+    max_new_tokens: Any = NEW_TOKENS
+    rounds: Any = ROUNDS
+    as_chat: Any = True
+    fixed_length: Any = True
+    longest_tokens: Any = None
+    budget_min: Any = BUDGET_MIN
+
+    def prompts(self) -> tuple[PromptRow, ...]:
+        if self.source == TYPED:
+            return read_prompts(self.typed if isinstance(self.typed, str) else "", "text")
+        if self.source == UPLOADED:
+            if not self.rows:
+                raise InvalidRequest("prompts", "choose a file first, or another source")
+            return tuple(self.rows)
+        return representative()
+
+    def spec(self, backend: Any) -> PromptSetSpec:
+        """Checked; InvalidRequest names the field or the row."""
+        longest = self.longest_tokens
+        return PromptSetSpec(
+            prompts=self.prompts(),
+            strategies=in_table_order(backend, self.strategies),
+            max_new_tokens=checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS),
+            rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
+            as_chat=self.as_chat is True,
+            fixed_length=self.fixed_length is True,
+            longest_tokens=None if longest is None else checked_int("longest_tokens", longest, 2, 10_000_000),
+            time_budget_s=budget_s(self.budget_min),
+        )
+
+
+PROMPTS = Question(
+    key="prompts",
+    title="On my prompts?",
+    empty=EMPTY,
+    read=lambda backend, *form: PromptsForm(*form).spec(backend),
+    method="prompt_set",
+    charts=("set", "ratios"),
+    unit="prompts",
+)
+
+
+def prompts_form(backend: Any, limit_bytes: int) -> Form:
+    """Lay the form out in the current Blocks; its own events are wired here."""
+    rows = gr.State(())
+    with gr.Column(elem_classes="kv-card", elem_id="compare-prompts-form"):
+        with gr.Row(elem_id="compare-prompts-line"):
+            source = gr.Radio(
+                [SHIPPED, TYPED, UPLOADED],
+                value=SHIPPED,
+                label="Prompts",
+                scale=6,
+                min_width=260,
+                elem_id="compare-prompts-source",
+            )
+            new_tokens = gr.Number(
+                NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-prompts-new-tokens"
+            )
+            rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-prompts-rounds")
+        typed = gr.Textbox(
+            label="One prompt per line",
+            lines=5,
+            max_lines=14,
+            visible=False,
+            placeholder="Why is the sky blue?",
+            elem_id="compare-prompts-typed",
+        )
+        with gr.Row(elem_classes="kv-file-line"):
+            about = fragment(_about(representative(), SHIPPED), elem_id="compare-prompts-about")
+            upload = gr.UploadButton(
+                "Choose a file",
+                type="filepath",
+                file_types=[".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md"],
+                size="sm",
+                scale=0,
+                min_width=130,
+                elem_id="compare-prompts-upload",
+            )
+        strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-prompts-strategies"), "prompts")
+        with gr.Accordion("More settings", open=False, elem_id="compare-prompts-settings", elem_classes="kv-more"):
+            as_chat = gr.Checkbox(True, label="Send each prompt as a chat message", elem_id="compare-prompts-as-chat")
+            fixed = gr.Checkbox(
+                True,
+                label="Fixed length: no end token, every strategy makes exactly as many tokens",
+                elem_id="compare-prompts-fixed",
+            )
+            with gr.Row(elem_classes="kv-budget-line"):
+                longest = gr.Number(
+                    None,
+                    label="Longest request I allow, tokens (empty: the model's own limit)",
+                    min_width=200,
+                    elem_id="compare-prompts-longest",
+                )
+                budget = gr.Number(
+                    BUDGET_MIN,
+                    label="Time budget, minutes (empty: none)",
+                    min_width=200,
+                    elem_id="compare-prompts-budget",
+                )
+        place = fragment(elem_id="compare-prompts-notice")
+    fields = [source, typed, rows, strategies, new_tokens, rounds, as_chat, fixed, longest, budget]
+    source.input(_show_source, [source, typed, rows], [typed, about], **LIGHT)
+    typed.blur(_show_source, [source, typed, rows], [typed, about], **LIGHT)
+    upload.upload(_uploaded(limit_bytes), [upload, rows], [rows, source, typed, about, place], **LIGHT)
+    return Form(fields, strategies, start, stop, place)
+
+
+def _show_source(source: Any, typed: Any, rows: Any) -> list[Any]:
+    """The box for typing, and what is in the set; a set that cannot be read says so when it is to be run."""
+    form = PromptsForm(source, typed, rows)
+    try:
+        about = _about(form.prompts(), str(source))
+    except KvdemoError:
+        words = "No prompt typed yet." if source == TYPED else "No file chosen yet: JSON, CSV or text, up to 5 MB."
+        about = f'<div class="kv-small kv-about">{words}</div>'
+    return [gr.update(visible=source == TYPED), about]
+
+
+def _uploaded(limit_bytes: int) -> Callable[..., list[Any]]:
+    def uploaded(path: Any, rows: Any) -> list[Any]:
+        """The prompts of a file, or what is wrong with it; then those of the file before stay."""
+        name = PurePath(path).name if isinstance(path, str) else ""
+        try:
+            data = read_upload(path, limit_bytes)
+            found = read_prompt_file(data, kind_of(name))
+        except KvdemoError as error:
+            return [rows, gr.skip(), gr.skip(), gr.skip(), notice(refusal(error))]
+        return [found.rows, UPLOADED, gr.update(visible=False), _about(found.rows, name, found.unused), ""]
+
+    return uploaded
+
+
+def _about(rows: tuple[PromptRow, ...], name: str, unused: tuple[str, ...] = ()) -> str:
+    """How many prompts there are, how long, the first names, and what else is in the file."""
+    if len(rows) > MAX_PROMPTS:
+        return ""
+    sizes = sorted(len(row.prompt) + len(row.system) for row in rows)
+    named = [row.id for row in rows if not row.id.startswith("row ")]
+    names = f": {', '.join(named[:4])}{' ...' if len(named) > 4 else ''}" if named else ""
+    count = "one prompt" if len(rows) == 1 else f"{format_count(len(rows))} prompts"
+    size = f"{format_count(sizes[0])} to {format_count(sizes[-1])} characters"
+    rest = f". Not used: {', '.join(unused)}" if unused else ""
+    return f'<div class="kv-small kv-about">{text(f"{name[:80]}: {count}, {size}{names}{rest}")}</div>'

@@ -1,0 +1,87 @@
+"""The runs of any result as CSV: one row per run, units in the column names, numbers that read back exactly.
+
+Text can come from a prompt or a model, and a spreadsheet would run what looks like a formula: such cells are guarded.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import asdict
+from typing import Any
+
+from kvdemo.experiments.documents import FORMULAS
+from kvdemo.experiments.json_documents import encoded
+from kvdemo.facts.questions import PromptSetResult
+from kvdemo.facts.requests import SamplingParams
+from kvdemo.questions.documents import AnyResult
+from kvdemo.report.frames import run_numbers
+from kvdemo.report.question_frames import placed_runs
+
+__all__ = ["csv_file", "guarded", "runs_csv"]
+
+FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+
+def runs_csv(result: AnyResult) -> str:
+    """Every run, warm-ups and unfinished ones included, beside what it was measured with; rows end in CR LF.
+
+    There are no comment lines, so that any reader finds one row per run; versions, device, dtype, seed and formulas
+    are columns of each row. Runs of a further question have their point, prompt or question in front.
+    """
+    setting, own = setting_of(result), own_settings(result)
+    rows = [
+        {**place, **run_numbers(run), **own.get(place.get("prompt_id", ""), {}), **setting}
+        for place, run in placed_runs(result)
+    ]
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def csv_file(result: AnyResult) -> str:
+    """The same as a file's content: the byte order mark tells a spreadsheet that it is UTF-8, and not its own code page."""
+    return "\ufeff" + runs_csv(result)
+
+
+def setting_of(result: AnyResult) -> dict[str, Any]:
+    """What all runs of a result have in common: request, model, environment, formulas."""
+    request: dict[str, Any] = encoded(result.spec)
+    # Growth has no sampling of its own: its points are greedy.
+    sampling: dict[str, Any] = request.pop("sampling", asdict(SamplingParams()))
+    model = result.model
+    return {
+        **{name: value for name, value in request.items() if not isinstance(value, list | dict)},
+        **sampling,
+        "model": model.name,
+        "model_hub_id": model.hub_id,
+        "model_revision": model.revision,
+        "dtype": model.dtype,
+        "device": model.device,
+        "attention": model.attention,
+        "weight_bytes": model.weight_bytes,
+        **encoded(result.environment),
+        "formulas": "; ".join(f"{name} = {formula}" for name, formula in FORMULAS.items()),
+    }
+
+
+def own_settings(result: AnyResult) -> dict[str, dict[str, Any]]:
+    """What runs of a set have of their own, by the prompt's id."""
+    prompts = result.prompts if isinstance(result, PromptSetResult) else ()
+    return {item.row.id: {"prompt": item.row.prompt, "system_prompt": item.row.system} for item in prompts}
+
+
+def cell(value: object) -> object:
+    """A value as it stands in the file: text guarded, numbers as they are, nothing for what is missing or not finite."""
+    if isinstance(value, str):
+        return guarded(value)
+    return "" if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def guarded(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: an apostrophe goes before what looks like one."""
+    looks_like_one = text[:1] in ("\t", "\r", "\n") or text.lstrip().startswith(FORMULA_STARTS)
+    return f"'{text}" if looks_like_one else text

@@ -1,0 +1,180 @@
+"""The panel "What the cache is doing" and the one line that stands for it on a phone, as fragments.
+
+Draws a RunView to scale; knows nothing about how the run is made.
+"""
+
+from __future__ import annotations
+
+from kvdemo.components.markup import text
+from kvdemo.components.run_view import RunView
+from kvdemo.facts.events import Reuse
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
+
+__all__ = ["empty_panel", "panel", "phone_line"]
+
+TITLE = '<h2 class="kv-card-title">What the cache is doing</h2>'
+
+
+def empty_panel() -> str:
+    """What will appear here, and how to get it."""
+    return (
+        f'<div class="kv-panel">{TITLE}'
+        '<p class="kv-said">Send a message. While the answer is written you see here what the cache holds: '
+        "how many tokens, how many bytes, and what it saves.</p>"
+        f"{_sentences(None)}</div>"
+    )
+
+
+def panel(
+    view: RunView,
+    facts: ModelFacts | None,
+    strategy: StrategyRow | None,
+    kept_words: str = "",
+    saved_words: str = "",
+) -> str:
+    """The run to scale, what is held now, and what it means in words.
+
+    kept_words    how long a kept cache is kept; saved_words: what reuse saved
+    """
+    return (
+        f'<div class="kv-panel">{TITLE}{_request_bar(view)}{_context_bar(view)}'
+        f'<dl class="kv-figures">{_held(view, facts)}{_kept(view, facts)}{_first(view)}{_speed(view)}</dl>'
+        f"{_said(view, strategy, saved_words)}{_sentences(view, strategy, kept_words)}</div>"
+    )
+
+
+def phone_line(view: RunView) -> str:
+    """ "84 tokens · 3.6 MiB · 25 tok/s"; empty before anything is known."""
+    if not view.prompt_tokens:
+        return ""
+    parts = [f"{format_count(view.total_tokens)} tokens", format_bytes(view.cache_bytes)]
+    if view.tokens_per_s is not None:
+        parts.append(format_speed(view.tokens_per_s))
+    return f'<div class="kv-phone-line">{text(" · ".join(parts))}</div>'
+
+
+def _request_bar(view: RunView) -> str:
+    """This request to scale: reused, prefilled, generated, the newest token hollow, reserved rest hatched."""
+    without_cache = view.strategy == "none"
+    in_cache = max(0, view.tokens - 1) if view.tokens else 0
+    newest = 1 if view.tokens else 0
+    prefilled = max(0, view.read_tokens - view.reused_tokens)
+    unread = max(0, view.prompt_tokens - view.read_tokens)
+    reserved = max(0, (view.reserved_tokens or 0) - view.total_tokens)
+    parts = [
+        ("reused", view.reused_tokens, "reused"),
+        ("prefill", prefilled, "computed again at every step" if without_cache else "prefilled"),
+        ("unread", unread, "still to read"),
+        ("prefill" if without_cache else "generated", in_cache, ""),
+        ("newest", newest, ""),
+        ("reserved", reserved, "reserved, empty"),
+    ]
+    bars = "".join(
+        f'<span class="kv-part kv-part-{kind}" style="flex:{tokens} 1 0"></span>' for kind, tokens, _ in parts if tokens
+    )
+    legend = [(kind, tokens, words) for kind, tokens, words in parts if tokens and words]
+    if without_cache and view.tokens:
+        legend = [("prefill", view.total_tokens - 1, "computed again at every step")]
+    if view.tokens:
+        legend.insert(len([1 for kind, *_ in legend if kind != "reserved"]), ("generated", view.tokens, "generated"))
+    keys = "".join(
+        f'<li><span class="kv-key kv-part-{kind}"></span>{format_count(tokens)} {words}</li>'
+        for kind, tokens, words in legend
+    )
+    words = ", ".join(f"{format_count(tokens)} {words}" for _, tokens, words in legend)
+    return (
+        f'<div class="kv-bar" role="img" title="This request: {text(words or "nothing yet")}">{bars}</div>'
+        f'<ul class="kv-keys">{keys or "<li>nothing yet</li>"}</ul>'
+    )
+
+
+def _context_bar(view: RunView) -> str:
+    """This request within the model's limit."""
+    if not view.context_limit:
+        words = f"{format_count(view.total_tokens)} tokens; this model names no limit"
+        share = 0.0
+    else:
+        words = f"{format_count(view.total_tokens)} of {format_count(view.context_limit)} tokens"
+        share = min(100.0, 100 * view.total_tokens / view.context_limit)
+    return (
+        f'<div class="kv-thin-bar" role="img" title="Context used: {text(words)}">'
+        f'<span style="width:{share:.3f}%"></span></div><p class="kv-small">{text(words)}</p>'
+    )
+
+
+def _figure(value: str, words: str) -> str:
+    return f'<div class="kv-figure"><dd>{text(value)}</dd><dt>{text(words)}</dt></div>'
+
+
+def _held(view: RunView, facts: ModelFacts | None) -> str:
+    if view.strategy == "none" and view.prompt_tokens:
+        return _figure("0 B", "held between steps")
+    share = f" · {100 * view.cache_bytes / facts.weight_bytes:.1f} % of the weights" if facts else ""
+    return _figure(format_bytes(view.cache_bytes), f"held now{share}")
+
+
+def _kept(view: RunView, facts: ModelFacts | None) -> str:
+    each = f" · {format_bytes(view.cache_bytes / view.cache_tokens)} each" if view.cache_tokens else ""
+    if not each and facts and view.strategy != "none":
+        each = f" · {format_bytes(facts.cache_bytes_per_token)} each"
+    if view.reserved_tokens and view.cache_tokens and facts:
+        each = f" · room for {format_count(view.reserved_tokens)}"
+    return _figure(format_count(view.cache_tokens), f"tokens in the cache{each}")
+
+
+def _first(view: RunView) -> str:
+    waited = f", after {format_seconds(view.queue_s)} in the queue" if view.queue_s >= 0.05 else ""
+    return _figure(format_seconds(view.first_s) if view.first_s is not None else "–", f"to the first token{waited}")
+
+
+def _speed(view: RunView) -> str:
+    so_far = "" if view.phase == "finished" else " so far"
+    words = f"{format_count(view.tokens)} {'token' if view.tokens == 1 else 'tokens'}{so_far}"
+    return _figure(format_speed(view.tokens_per_s) if view.tokens_per_s is not None else "–", words)
+
+
+def _said(view: RunView, strategy: StrategyRow | None, saved_words: str) -> str:
+    """The run in words: what was reused, or what this strategy does."""
+    lines = list(view.notices)
+    reuse = view.reuse
+    if reuse is not None and (reuse.kept_tokens or reuse.reused_tokens):
+        words = f"Reused {format_count(reuse.reused_tokens)} of {format_count(view.prompt_tokens)} prompt tokens."
+        lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}{_differing(reuse)}")
+    elif view.prompt_tokens:
+        lines.append(
+            f"No cache: all {format_count(view.total_tokens)} positions are computed again for every token."
+            if view.strategy == "none"
+            else f"The prompt's {format_count(view.prompt_tokens)} tokens are computed once; each new token only adds one."
+        )
+        if reuse is not None and reuse.reason:
+            lines.append(reuse.reason)
+    else:
+        lines.append(f"{strategy.label}: {strategy.trade}." if strategy else "")
+    saved = f'<p class="kv-small">{text(saved_words)}</p>' if saved_words else ""
+    return "".join(f'<p class="kv-said">{text(line)}</p>' for line in lines if line) + saved
+
+
+def _differing(reuse: Reuse) -> str:
+    """Both sides of the first difference, word for word."""
+    if reuse.kept_text is None or reuse.new_text is None:
+        return ""
+    return f' Kept was "{reuse.kept_text}", now it is "{reuse.new_text}".'
+
+
+def _sentences(view: RunView | None, strategy: StrategyRow | None = None, kept_words: str = "") -> str:
+    cached = view is not None and view.strategy != "none"
+    lines = []
+    if cached and view is not None and view.phase != "finished":
+        lines.append("The newest token is not in the cache yet: its keys and values are computed in the next step.")
+    lines += [
+        "The model still reads the whole conversation. The cache only saves computing it again.",
+        "No answers are stored. Ask the same again and every new token is computed again.",
+        "A cache changes speed and memory, not quality.",
+    ]
+    if cached and view is not None:
+        keeps = view.kept and (strategy is None or strategy.keeping != "no")
+        lines.append(
+            kept_words if keeps else "This cache lives for one answer; the next one starts with an empty cache."
+        )
+    return "".join(f'<p class="kv-small">{text(line)}</p>' for line in lines if line)

@@ -1,0 +1,86 @@
+"""The settings of the chat: as they come from the form, checked when they are used, remembered by the browser.
+
+The browser keeps them as text of ours in its own storage; nothing that was written to or by the model is among them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.markup import text
+from kvdemo.errors import InvalidRequest
+from kvdemo.facts.requests import MAX_NEW_TOKENS, SamplingParams, checked_int
+
+__all__ = ["REMEMBERED", "ChatSettings", "remembered", "restored"]
+
+REMEMBERED = ("strategy", "keep", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
+MOST_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """The settings as they come from the form, unchecked."""
+
+    system_prompt: Any = ""
+    strategy: Any = "dynamic"
+    keep: Any = True
+    max_new_tokens: Any = 256
+    temperature: Any = 0
+    top_p: Any = 1
+    top_k: Any = 0
+    seed: Any = 0
+
+    def sampling(self) -> SamplingParams:
+        """Checked; InvalidRequest names the field."""
+        return SamplingParams(
+            self.temperature,
+            self.top_p,
+            checked_int("top_k", self.top_k, 0, 1_000_000),
+            checked_int("seed", self.seed, 0, 2**63 - 1),
+        )
+
+    def longest(self) -> int:
+        """The longest answer in tokens, checked."""
+        return checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+
+
+def remembered(settings: ChatSettings) -> str:
+    """The settings as a fragment that the browser keeps."""
+    values = {name: getattr(settings, name) for name in REMEMBERED}
+    return f'<div class="kv-remember" title="{text(json.dumps(values))}"></div>'
+
+
+def restored(kept: object, strategies: tuple[str, ...], limit: int) -> list[Any]:
+    """The settings that the browser kept, each checked again, in the order of REMEMBERED; what is bad stays as it is."""
+    values = _read(kept)
+    checks = {
+        "strategy": lambda value: value in strategies,
+        "keep": lambda value: isinstance(value, bool),
+        "max_new_tokens": lambda value: ChatSettings(max_new_tokens=value).longest() <= limit,
+        "temperature": lambda value: ChatSettings(temperature=value).sampling() is not None and value <= 2,
+        "top_p": lambda value: ChatSettings(top_p=value).sampling() is not None and value >= 0.05,
+        "top_k": lambda value: ChatSettings(top_k=value).sampling() is not None,
+        "seed": lambda value: ChatSettings(seed=value).sampling() is not None,
+    }
+    return [values[name] if name in values and _holds(checks[name], values[name]) else gr.skip() for name in REMEMBERED]
+
+
+def _read(kept: object) -> dict[str, Any]:
+    if not isinstance(kept, str) or len(kept) > MOST_CHARS:
+        return {}
+    try:
+        values = json.loads(kept)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _holds(check: Any, value: object) -> bool:
+    try:
+        return bool(check(value))
+    except (InvalidRequest, TypeError):
+        return False

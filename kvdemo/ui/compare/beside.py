@@ -1,0 +1,143 @@
+"""Two results side by side: before and after, this machine and that one.
+
+Headlines, tables, two figures of each on one scale, and in what the two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.markup import fragment, table, text
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.questions.documents import AnyResult, any_document
+from kvdemo.ui.compare.results import charts, headline_card, measured_where, result_tables
+
+__all__ = ["Beside", "beside_layout", "differences", "hidden", "side_by_side"]
+
+NUM_CHARTS = 2
+COMPARED = (
+    ("model", "name", "Model"),
+    ("model", "dtype", "dtype"),
+    ("model", "device", "Device"),
+    ("model", "attention", "Attention"),
+    ("environment", "processor", "Processor"),
+    ("environment", "accelerator", "Accelerator"),
+    ("environment", "cpu_cores", "CPU cores"),
+    ("environment", "threads", "Threads"),
+    ("environment", "torch", "torch"),
+    ("environment", "transformers", "transformers"),
+    ("environment", "kvdemo", "kvdemo"),
+    ("environment", "commit", "Commit"),
+    ("environment", "measured_at", "Measured at"),
+    ("environment", "on_page", "Measured on a page"),
+    ("request", "prompt", "Prompt"),
+    ("request", "prompt_tokens", "Prompt tokens"),
+    ("request", "strategies", "Strategies"),
+    ("request", "max_new_tokens", "New tokens"),
+    ("request", "rounds", "Rounds"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The parts, in pairs: the one on the left and the one on the right."""
+
+    place: gr.Column
+    close: gr.Button
+    apart: gr.Markdown
+    texts: tuple[gr.Markdown, ...]
+    plots: tuple[gr.Plot, ...]
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.place, self.apart, *self.texts, *self.plots]
+
+
+def beside_layout() -> Beside:
+    """Lay it out in the current Blocks, hidden."""
+    with gr.Column(visible=False, elem_id="compare-beside", elem_classes="kv-drawn") as place:
+        with gr.Row(elem_classes="kv-share"):
+            fragment('<div><h2 class="kv-card-title">Side by side</h2></div>', elem_id="compare-beside-title")
+            close = gr.Button("Close", scale=0, min_width=90, elem_id="compare-beside-close")
+        texts, plots = [], []
+        for name in ("headline", "table"):
+            with gr.Row(elem_classes="kv-charts"):
+                for side in ("one", "other"):
+                    with gr.Column(min_width=300, elem_classes="kv-beside-chart"):
+                        texts.append(fragment(elem_id=f"compare-beside-{name}-{side}"))
+        for at in range(NUM_CHARTS):
+            with gr.Row(elem_classes="kv-charts"):
+                for side in ("one", "other"):
+                    with gr.Column(elem_classes="kv-card kv-chart", min_width=300):
+                        plots.append(gr.Plot(show_label=False, container=False, elem_id=f"compare-beside-{at}-{side}"))
+        apart = fragment(elem_id="compare-beside-apart")
+    return Beside(place, close, apart, tuple(texts), tuple(plots))
+
+
+def side_by_side(one: AnyResult, other: AnyResult) -> list[Any]:
+    """The values of a Beside's outputs for these two results."""
+    both = (one, other)
+    heads = [
+        headline_card(result, f"{name}: {measured_where(result)}") for name, result in zip("AB", both, strict=True)
+    ]
+    tables = [result_tables(result) for result in both]
+    drawn = [[*charts(result), None, None][:NUM_CHARTS] for result in both]
+    plots: list[Any] = []
+    for pair in zip(*drawn, strict=True):
+        if type(one) is type(other):
+            _on_one_scale(pair)
+        plots += [gr.update(value=figure, visible=figure is not None) for figure in pair]
+    return [gr.update(visible=True), differences(one, other), *heads, *tables, *plots]
+
+
+def hidden() -> list[Any]:
+    """The values that put it away."""
+    # One of its own for each: Gradio empties an update while it shows it, so that the next output would get no value.
+    plots = [gr.update(value=None, visible=False) for _ in range(2 * NUM_CHARTS)]
+    return [gr.update(visible=False), "", *[""] * 4, *plots]
+
+
+def differences(one: AnyResult, other: AnyResult) -> str:
+    """In what do the two differ, beside the times? A table, so that nobody takes one cause for another."""
+    left, right = _facts(one), _facts(other)
+    rows = [
+        [text(words), text(_short(left[group].get(name))), text(_short(right[group].get(name)))]
+        for group, name, words in COMPARED
+        if left[group].get(name) != right[group].get(name)
+    ]
+    shown = table(["In what they differ", "A", "B"], rows, caption="In what the two differ") if rows else ""
+    return (
+        f'<div class="kv-card kv-tables">{shown or "<p>Model, machine, versions and request are the same.</p>"}</div>'
+    )
+
+
+def _facts(result: AnyResult) -> dict[str, Any]:
+    facts = any_document(result)
+    if isinstance(result, ComparisonResult):
+        facts["request"]["prompt_tokens"] = sorted({run.prompt_tokens for run in result.runs})
+    return facts
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "none"
+    words = ", ".join(str(part) for part in value) if isinstance(value, list) else str(value)
+    return words if len(words) <= 80 else f"{words[:79]}…"
+
+
+def _on_one_scale(figures: Sequence[Any]) -> None:
+    """The same range on both, so that heights and lengths can be compared by eye."""
+    known = [figure for figure in figures if figure is not None]
+    if len(known) < 2:
+        return
+    for axis in ("xaxis", "yaxis"):
+        ranges = [figure.layout[axis].range for figure in known]
+        if any(found is None or found[0] > found[1] for found in ranges):
+            continue
+        common = [min(found[0] for found in ranges), max(found[1] for found in ranges)]
+        for figure in known:
+            figure.layout[axis].range = common

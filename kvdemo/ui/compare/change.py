@@ -1,0 +1,102 @@
+"""Keep this, and Go back: what to write for the chosen arm and for what was in force before, each ready to copy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kvdemo.components.markup import text
+from kvdemo.errors import KvdemoError
+from kvdemo.facts.decision import CacheAdvice, InspectSpec
+from kvdemo.facts.questions import GrowthResult, PrefixResult
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.questions.documents import AnyResult
+from kvdemo.questions.prefix.code import PREFIX_CODE
+from kvdemo.ui.compare.force import decision_for
+
+__all__ = ["arms", "change_card", "change_of", "fastest", "main_comparison"]
+
+
+def main_comparison(result: AnyResult) -> ComparisonResult | None:
+    """The one comparison that stands for a result: itself, the longest request that was measured; None for a prefix."""
+    if isinstance(result, ComparisonResult):
+        return result
+    if isinstance(result, PrefixResult):
+        return None
+    parts = [part.result for part in (result.points if isinstance(result, GrowthResult) else result.prompts)]
+    return max(parts, key=_size, default=None)
+
+
+def _size(part: ComparisonResult) -> tuple[int, int]:
+    return max(((run.prompt_tokens + run.new_tokens, run.new_tokens) for run in part.runs), default=(0, 0))
+
+
+def arms(result: AnyResult) -> list[tuple[str, str]]:
+    """(label, key) of the arms among which to choose."""
+    one = main_comparison(result)
+    return [] if one is None else [(one.row(key).label, key) for key in one.spec.strategies]
+
+
+def fastest(result: AnyResult) -> str | None:
+    """The arm with the largest gain over the baseline; the baseline where none gained."""
+    one = main_comparison(result)
+    if one is None:
+        return None
+    known = [(item.ratio, item.candidate) for item in one.comparisons if item.metric == "generation_s" and item.ratio]
+    ratio, key = max(known, default=(0.0, ""))
+    return key if ratio > 1 else one.spec.strategies[0]
+
+
+def change_of(backend: Any, result: AnyResult, chosen: Any) -> CacheAdvice | None:
+    """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
+    from a file of another model, or of an arm that cannot be used here."""
+    one = main_comparison(result)
+    if one is None or chosen not in one.spec.strategies or decision_for(backend, one.model) is None:
+        return None
+    call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
+    needed = max((run.prompt_tokens for run in one.runs), default=0) + one.spec.max_new_tokens
+    try:
+        advice: CacheAdvice = backend.advice(chosen, num_tokens=needed, spec=InspectSpec(generate_kwargs=call))
+    except KvdemoError:
+        return None
+    return advice
+
+
+def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
+    """The calls, the file, and the difference of the two calls; for a shared prefix the few lines that keep it."""
+    if isinstance(result, PrefixResult):
+        return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(PREFIX_CODE)}</div>'
+    labels = {key: name for name, key in arms(result)}
+    if not isinstance(chosen, str) or chosen not in labels:
+        return ""
+    change = change_of(backend, result, chosen)
+    if change is None:
+        words = "What was in force for this model is not known here: run the comparison on this machine first."
+        return f'<p class="kv-small">{words}</p>'
+    label = labels[chosen]
+    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)
+    return (
+        '<div class="kv-change">'
+        f'<div><h2 class="kv-card-title">Keep this: {text(label)}</h2>{code_block(change.keep_call)}'
+        f"{_file('Where the call cannot be changed, the same in generation_config.json:', change.keep_file_text)}</div>"
+        f'<div><h2 class="kv-card-title">Go back: what was in force before</h2>{code_block(change.back_call)}'
+        f"{_file('and generation_config.json as it was:', change.back_file_text)}</div>"
+        f'<div><h2 class="kv-card-title">The difference of the two calls</h2>{code_block(change.diff or "none")}'
+        f"{notes}</div></div>"
+    )
+
+
+def _file(words: str, content: str) -> str:
+    """JSON to copy under these words, where there is any; then what else to do, in words."""
+    end = content.rfind("}") + 1 if content.startswith("{") else 0
+    rest = content[end:].strip()
+    values = f'<p class="kv-small">{words}</p>{code_block(content[:end])}' if end else ""
+    return values + (f'<p class="kv-small">{text(rest)}</p>' if rest else "")
+
+
+def code_block(code: str) -> str:
+    """Code word for word with a button that copies it."""
+    return (
+        f'<div class="kv-code"><pre class="kv-text" tabindex="0">{text(code)}</pre></div>'
+        '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">Copy</button></div>'
+    )

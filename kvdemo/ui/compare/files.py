@@ -1,0 +1,53 @@
+"""A result as files for others, made when somebody asks for one; and a result out of a file that somebody brings.
+
+A file that is opened comes from anybody: its size, its shape and every value in it are checked, and it is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvdemo.components.uploads import read_upload
+from kvdemo.experiments.documents import dumps, loads
+from kvdemo.facts.results import ComparisonResult
+from kvdemo.questions.documents import AnyResult, any_document, from_any_document
+from kvdemo.questions.prefix.code import PREFIX_CODE
+from kvdemo.ui.compare.change import change_of, main_comparison
+from kvdemo.ui.compare.force import decision_for
+
+__all__ = ["FILES", "content_of", "read_result"]
+
+# (key, what the button says, suffix)
+FILES = (
+    ("report", "Share this result", "html"),
+    ("markdown", "Markdown", "md"),
+    ("json", "JSON", "json"),
+    ("csv", "CSV, one row per run", "csv"),
+    ("script", "Reproduce without kvdemo", "py"),
+)
+
+
+def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
+    """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file."""
+    if kind == "json":
+        return dumps(any_document(result))
+    if kind == "csv":
+        from kvdemo.report.spreadsheet import csv_file
+
+        return csv_file(result)
+    if kind == "script":
+        from kvdemo.report.reproduce import reproduce_script
+
+        one = main_comparison(result)
+        return PREFIX_CODE if one is None else reproduce_script(one)
+    from kvdemo.report.report import report_html, report_markdown
+
+    form = report_html if kind == "report" else report_markdown
+    decision = decision_for(backend, result.model)
+    change = change_of(backend, result, chosen) if isinstance(result, ComparisonResult) else None
+    return form(result, decision=decision, change=change)
+
+
+def read_result(path: object, limit_bytes: int) -> AnyResult:
+    """The result in an uploaded JSON file; InvalidRequest that names the place of the first mistake."""
+    return from_any_document(loads(read_upload(path, limit_bytes)))

@@ -1,0 +1,59 @@
+"""What is in force now, on top of Compare: which cache a plain call of generate uses for the loaded model, and who decided.
+
+The answer costs seconds and needs torch, so it is asked for once the model is loaded, outside the page's event loop; the
+backend keeps it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvdemo.components.markup import text
+from kvdemo.errors import KvdemoError
+from kvdemo.facts.decision import CacheDecision, InspectSpec
+from kvdemo.facts.model import Loading, ModelFacts
+
+__all__ = ["NOT_YET", "decision_for", "force_line", "in_force"]
+
+NOT_YET = '<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>'
+
+
+def in_force(backend: Any) -> str | None:
+    """The line for this moment; None while the model loads, when what is shown stays."""
+    if isinstance(backend.status(), Loading):
+        return None
+    try:
+        return force_line(backend.inspect(InspectSpec()))
+    except KvdemoError as error:
+        return f'<div class="kv-force"><p>In force now: not known. {text(error)}</p></div>'
+
+
+def force_line(decision: CacheDecision) -> str:
+    """One sentence, and each conflict as a small line."""
+    what, rest = _parted(decision.sentence())
+    conflicts = "".join(f"<li>{text(sentence)}</li>" for sentence in decision.conflicts)
+    off = "" if decision.value else " kv-force-off"
+    return (
+        f'<div class="kv-force{off}"><p>In force now: <strong>{text(what)}</strong>{text(rest)}</p>'
+        f"{f'<ul>{conflicts}</ul>' if conflicts else ''}</div>"
+    )
+
+
+def decision_for(backend: Any, model: ModelFacts) -> CacheDecision | None:
+    """What is in force for this model; None where it is not the loaded one, or nobody can tell."""
+    try:
+        loaded = backend.describe()
+        same = (loaded.name, loaded.revision) == (model.name, model.revision)
+        same = same and (None in (loaded.hub_id, model.hub_id) or loaded.hub_id == model.hub_id)
+        return backend.inspect(InspectSpec()) if same else None
+    except KvdemoError:
+        return None
+
+
+def _parted(sentence: str) -> tuple[str, str]:
+    """ "cache on (library default), ..." as what is strong and the rest."""
+    for mark in (" (", ": "):
+        head, found, rest = sentence.partition(mark)
+        if found:
+            return head, found + rest
+    return sentence, ""

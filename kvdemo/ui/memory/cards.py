@@ -1,0 +1,203 @@
+"""The cards under the charts of Memory: the arithmetic, the three figures, what fits. Pure: a plan in, fragments out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvdemo.components.markup import table, text
+from kvdemo.components.terms import TERMS, term
+from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
+from kvdemo.facts.units import format_bytes, format_count
+from kvdemo.ui.memory.words import budget_owner, budget_words, figure_of, free_words, requests_words
+
+__all__ = ["arithmetic_card", "figures_card", "fits_card"]
+
+NBSP = "\N{NO-BREAK SPACE}"
+MOST_ROWS = 7
+
+
+def arithmetic_card(plan: MemoryPlan) -> str:
+    """The multiplication with the numbers in it; every product is checked against the plan before it is shown."""
+    lines = _uniform_lines(plan) or _grouped_lines(plan)
+    body = "".join(f"<p>{line}</p>" for line in lines)
+    return f'<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{body}</div>'
+
+
+def figures_card(plan: MemoryPlan, kept: MemoryPlan | None = None, keeping: str = "dynamic") -> str:
+    """Held, reserved and uniform, where they differ, and why; then the sums that people ask for.
+
+    kept, keeping   the plan that the sums are of, where it is another, and how its cache is kept
+    """
+    figures = (
+        ("held", plan.held_bytes, _held_because(plan)),
+        ("reserved", plan.reserved_bytes, _reserved_because(plan)),
+        ("uniform", plan.uniform_bytes, "an engine with one page size keeps every token in every attention layer"),
+    )
+    differ = len({size for _, size, _ in figures}) > 1
+    if differ:
+        longest = max(size for _, size, _ in figures)
+        body = "".join(
+            f'<div class="kv-three-figure"><p class="kv-said"><strong>{term(name)}</strong> {format_bytes(size)}</p>'
+            f'<div class="kv-thin-bar"><span style="width:{100 * size / longest:.1f}%"></span></div>'
+            f'<p class="kv-small">{format_count(size)} bytes: {text(words)}.</p></div>'
+            for name, size, words in figures
+        )
+    else:
+        same = "The cache does not grow." if not plan.bytes_per_token else "Every attention layer keeps every token."
+        body = (
+            f'<p class="kv-said"><strong>{format_bytes(plan.held_bytes)}</strong>, whether the cache grows with every token, '
+            f"is reserved at once, or has one page size for all layers. {same}</p>"
+        )
+    title = '<h2 class="kv-card-title">Held, reserved, uniform</h2>'
+    return f'<div class="kv-card kv-three">{title}{body}{_sums(kept or plan, keeping)}</div>'
+
+
+def _held_because(plan: MemoryPlan) -> str:
+    windows = _windows(plan)
+    if len(windows) == 1:
+        window, kept = format_count(windows[0]), format_count(windows[0] - 1)
+        return f"a growing cache; a layer with a window of {window} keeps {kept} tokens between steps"
+    return (
+        "a growing cache; a layer keeps one token less than its window between steps" if windows else "a growing cache"
+    )
+
+
+def _reserved_because(plan: MemoryPlan) -> str:
+    if not plan.architecture.static:
+        return "transformers has no cache of fixed size for this model: what a growing one holds"
+    return "a cache of fixed size; a layer reserves its whole window" if _windows(plan) else "a cache of fixed size"
+
+
+def _windows(plan: MemoryPlan) -> list[int]:
+    """The windows that this length reaches."""
+    found = {layer.window for layer in plan.architecture.layers if layer.window}
+    return sorted(window for window in found if window <= plan.request.seq_len)
+
+
+def _sums(plan: MemoryPlan, keeping: str) -> str:
+    """What one token, one request and the weights take."""
+    batch, cache = plan.request.batch_size, figure_of(plan, keeping)
+    rows = [("One more token of one request", f"{format_count(plan.bytes_per_token)} bytes")]
+    if plan.fixed_state_bytes:
+        rows.append(("States, whatever the length", format_bytes(plan.fixed_state_bytes)))
+    if batch > 1:
+        rows.append(("One request", format_bytes(cache / batch)))
+    rows.append((f"Cache of {requests_words(plan)}", format_bytes(cache)))
+    if plan.weight_bytes:
+        rows.append((f"Weights {plan.weights_how}", format_bytes(plan.weight_bytes)))
+        rows.append(("Together", format_bytes(cache + plan.weight_bytes)))
+    body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    return f'<table class="kv-table kv-sums"><tbody>{body}</tbody></table>'
+
+
+def fits_card(plan: MemoryPlan) -> str:
+    """The longest request for 1, 2, 4 ... at once, and how many at once for the asked length."""
+    if plan.capacity is None:
+        return (
+            '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
+            '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
+        )
+    whose = f" ({budget_owner(plan)})" if budget_owner(plan) else ""
+    title = f"What fits in {budget_words(plan)} GiB{whose} with {free_words(plan)} kept free?".replace(" %", f"{NBSP}%")
+    if plan.capacity.usable_bytes <= 0:
+        weights = format_bytes(plan.weight_bytes)
+        words = (
+            f"Nothing: the weights take {weights}, and less than that is left when {free_words(plan)} are kept free."
+        )
+        return (
+            f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>'
+            f'<p class="kv-said">{text(words)}</p></div>'
+        )
+    rows = _rows(plan)
+    body = table(
+        ["At once", "Longest request, tokens"],
+        rows,
+        caption=title,
+    )
+    starred = any(words.endswith("*") for _, words in rows)
+    limit = '<p class="kv-small">* the model&#39;s limit; memory would allow more</p>' if starred else ""
+    most = plan.capacity.most_at_once
+    words = (
+        f"At {format_count(plan.request.seq_len)} tokens each, {format_count(most)} at once."
+        if most
+        else f"Not one request of {format_count(plan.request.seq_len)} tokens."
+    )
+    if not plan.weight_bytes:
+        limit += '<p class="kv-small">Without the weights, which are not known: less fits beside them.</p>'
+    return (
+        f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>{body}'
+        f'{limit}<p class="kv-said">{text(words)}</p></div>'
+    )
+
+
+def _length(length: int, capped: bool) -> str:
+    if not length:
+        return "none"
+    return "any" if length >= MAX_LENGTH else f"{format_count(length)}{'*' if capped else ''}"
+
+
+def _rows(plan: MemoryPlan) -> list[tuple[str, str]]:
+    """(requests at once, longest request) in words: neighbours with the same answer in one row, MOST_ROWS at most."""
+    groups: list[tuple[list[int], str]] = []
+    for batch, length, capped in plan.capacity.longest_by_batch if plan.capacity else ():
+        words = _length(length, capped)
+        if groups and groups[-1][1] == words:
+            groups[-1][0].append(batch)
+        else:
+            groups.append(([batch], words))
+    first = max(0, sum(batches[0] <= plan.request.batch_size for batches, _ in groups) - MOST_ROWS)
+    return [
+        (
+            format_count(batches[0])
+            if len(batches) == 1
+            else f"{format_count(batches[0])} to {format_count(batches[-1])}",
+            words,
+        )
+        for batches, words in groups[first : first + MOST_ROWS]
+    ]
+
+
+def _uniform_lines(plan: MemoryPlan) -> list[str]:
+    """The short form, where all layers are alike and keep every token; nothing where the product is not the plan's."""
+    layers, request = plan.architecture.layers, plan.request
+    first = layers[0]
+    alike = all(replace(layer, index=0) == replace(first, index=0) for layer in layers)
+    if not alike or first.kind != "full" or first.key_dim != first.value_dim or first.kv_heads != first.value_heads:
+        return []
+    each = CACHE_DTYPES[request.cache_dtype]
+    per_token = len(layers) * 2 * first.kv_heads * first.key_dim * each
+    total = per_token * request.seq_len * request.batch_size
+    if total != plan.held_bytes:
+        return []
+    return [
+        f"{len(layers)} layers × 2 (K, V) × {first.kv_heads} heads × {first.key_dim} × {each} bytes",
+        f"= {format_count(per_token)} bytes per token",
+        f"× {format_count(request.seq_len)} tokens × {requests_words(plan)} =",
+        f"<strong>{format_count(total)} bytes = {format_bytes(total)}</strong>",
+    ]
+
+
+def _grouped_lines(plan: MemoryPlan) -> list[str]:
+    """One line per group of equal layers, then the sum."""
+    from kvdemo.charts.layer_charts import arithmetic
+
+    groups: dict[tuple[object, int], list[LayerPlan]] = {}
+    for layer in plan.layers:
+        groups.setdefault((replace(layer.footprint, index=0, shares=None), layer.held_bytes), []).append(layer)
+    lines = []
+    for layers in groups.values():
+        count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}"
+        product, _, size = arithmetic(plan, layers[0]).partition("<br>")
+        lines.append(f"<strong>{count}, {_kind(layers[0])}</strong>: {text(product)} {text(size)} each")
+    total = plan.held_bytes
+    lines.append(f"Together <strong>{format_count(total)} bytes = {format_bytes(total)}</strong>")
+    return lines
+
+
+def _kind(layer: LayerPlan) -> str:
+    """A layer's kind with its explanation: "sliding 1,024"."""
+    from kvdemo.charts.layer_charts import kind_words
+
+    words = kind_words(layer.footprint)
+    name = next((name for name in TERMS if words.startswith(name)), words)
+    return term(name, name) + text(words[len(name) :])

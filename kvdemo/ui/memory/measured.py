@@ -1,0 +1,138 @@
+"""Caches of the loaded model, really filled and weighed: how it goes, what was found, in words and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvdemo.components.markup import table, text
+from kvdemo.components.wiring import MEASURING
+from kvdemo.errors import KvdemoError
+from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.plans import Architecture, MeasuredPoint
+from kvdemo.facts.requests import MeasureSpec
+from kvdemo.facts.units import format_count
+
+__all__ = ["Weighing", "lengths_of", "measure", "measured_card"]
+
+LENGTHS = (32, 256, 1024)
+LONGEST_TRIED = 2048
+"""A length of the form up to this one is measured, too; beyond it a prefill takes too long for a press of a button."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How far the measuring is: a line for the form, a card for the results (None: as it is), the points at the end."""
+
+    line: str
+    card: str | None = None
+    points: tuple[MeasuredPoint, ...] | None = None
+    done: bool = False
+
+
+def measure(backend: Any, owner: str, seq_len: object = None) -> Iterator[Weighing]:
+    """Fill caches of the loaded model and weigh them, with every strategy that can be used and makes its own cache."""
+    points: list[MeasuredPoint] = []
+    total = 0
+    try:
+        rows = {row.key: row for row in backend.strategies()}
+        keys = tuple(key for key, row in rows.items() if row.unavailable_reason is None and _own_cache(row))
+        lengths = lengths_of(backend.architecture(), backend.describe().context_limit, seq_len)
+        total = len(lengths) * len(keys)
+        yield Weighing(_going(0, total))
+        found = backend.measure_memory(MeasureSpec(lengths, keys), owner=owner, reader=MEASURING)
+        try:
+            for told in found:
+                if isinstance(told, MeasuredPoint):
+                    points.append(told)
+                yield Weighing(_going(len(points), total))
+        finally:
+            found.close()
+    except KvdemoError as error:
+        line = f'<div class="kv-notice" role="alert">{text(error)}</div>'
+        yield Weighing(line, measured_card(points, total, rows) if points else None, tuple(points) or None, done=True)
+        return
+    if not points:
+        line = '<div class="kv-small" role="status">Stopped before anything was measured.</div>'
+        yield Weighing(line, f'<div class="kv-card kv-measured">{line}</div>', done=True)
+        return
+    yield Weighing(
+        f'<div class="kv-small" role="status">{text(_found(points))}</div>',
+        measured_card(points, total, rows),
+        tuple(points),
+        done=True,
+    )
+
+
+def lengths_of(geometry: Architecture, limit: int | None, seq_len: object = None) -> tuple[int, ...]:
+    """Lengths to measure: short, middle, long, the asked one, and below, at and above the shortest window."""
+    windows = [layer.window for layer in geometry.layers if layer.window and layer.window <= LONGEST_TRIED // 2]
+    around = (min(windows) - 1, min(windows), 2 * min(windows)) if windows else ()
+    asked = (
+        (seq_len,) if isinstance(seq_len, int) and not isinstance(seq_len, bool) and seq_len <= LONGEST_TRIED else ()
+    )
+    most = LONGEST_TRIED if limit is None else limit - 1
+    return tuple(sorted({length for length in (*LENGTHS, *around, *asked) if 2 <= length <= most})) or (2,)
+
+
+def measured_card(points: Sequence[MeasuredPoint], planned: int, rows: Mapping[str, StrategyRow]) -> str:
+    """Predicted and measured beside each other: what was found, where it differs and why, and every cache on demand."""
+    from kvdemo.report.frames import differences_frame, measured_frame
+
+    labels = {key: row.label for key, row in rows.items()}
+    stopped = "" if len(points) == planned else f" Stopped after {len(points)} of {planned} caches."
+    differing = differences_frame(points, labels)
+    tables = _table(differing, "Where they differ, and why") if len(differing) else ""
+    tables += (
+        f"<details><summary>Every cache that was weighed ({len(points)})</summary>"
+        f"{_table(measured_frame(points, labels), 'Predicted and measured, one row per cache and kind of layer')}</details>"
+    )
+    said = "".join(f'<p class="kv-small">{text(sentence)}</p>' for sentence in _explained(points, rows))
+    return (
+        '<div class="kv-card kv-measured"><h2 class="kv-card-title">Measured on the loaded model</h2>'
+        f'<p class="kv-said"><strong>{text(_found(points))}</strong>{text(stopped)}</p>{tables}{said}</div>'
+    )
+
+
+def _own_cache(row: StrategyRow) -> bool:
+    """Does it make a cache that no other strategy makes? Compiling changes the steps, not the cache."""
+    return row.key != "none" and not row.compiles
+
+
+def _found(points: Sequence[MeasuredPoint]) -> str:
+    layers = [layer for point in points for layer in point.layers]
+    exact = sum(layer.held_bytes == layer.predicted_bytes for layer in layers)
+    caches = f"{len(points)} measured {'cache' if len(points) == 1 else 'caches'}"
+    if exact == len(layers):
+        each = len(points[0].layers)
+        return f"{each} of {each} layers hold exactly what was predicted, in {caches}: 0 bytes difference."
+    apart = sum(abs(layer.held_bytes - layer.predicted_bytes) for layer in layers)
+    return (
+        f"{format_count(exact)} of {format_count(len(layers))} layers in {caches} hold exactly what was predicted; "
+        f"the others differ by {format_count(apart)} bytes."
+    )
+
+
+def _explained(points: Sequence[MeasuredPoint], rows: Mapping[str, StrategyRow]) -> Iterator[str]:
+    """What the columns mean, and what was left out."""
+    yield "Held: the tensors. Storage: what stays allocated behind them."
+    kinds = {point.process_kind for point in points if point.process_bytes is not None}
+    if kinds:
+        whose = "the process (resident)" if "resident" in kinds else "the device (its allocator)"
+        yield f"Peak memory: how far {whose} rose during the run; it also holds activations and is no measure of the cache."
+    same = [row.label for row in rows.values() if row.unavailable_reason is None and row.compiles]
+    if same:
+        yield f"Not filled again: {', '.join(same)}, which makes the same cache as without compiling."
+    missing = [row.label for row in rows.values() if row.unavailable_reason is not None]
+    if missing:
+        yield f"Not available here: {', '.join(missing)}."
+
+
+def _going(done: int, total: int) -> str:
+    return f'<div class="kv-small" role="status">Filling caches and weighing them: {done} of {total} done.</div>'
+
+
+def _table(frame: Any, caption: str) -> str:
+    rows = [[text(value) for value in values] for values in frame.itertuples(index=False)]
+    return table([text(name) for name in frame.columns], rows, caption=caption)
