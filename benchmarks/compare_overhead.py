@@ -21,11 +21,11 @@ from benchmarks.streaming import PROMPT
 from kvdemo.backend import Backend
 from kvdemo.engine.engine import load_named
 from kvdemo.errors import ModelUnavailable
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.statistics import median, order_statistic_interval
 from kvdemo.facts.events import Finished
 from kvdemo.facts.model import Ready
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ArmEvent, ComparisonResult, Progress
+from kvdemo.facts.results import ArmEvent, Progress
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.settings import Settings
 
@@ -135,7 +135,7 @@ def measure(
     whole_s: list[float] = []
     phase, began_s = "", 0.0
     result: Any = None
-    for result in backend.compare(spec):
+    for result in backend.ask(spec):
         if isinstance(result, Progress) and result.phase != phase:
             phase = result.phase
             if phase.startswith("Dynamic cache: round") and len(whole_s) % 2 == 0:

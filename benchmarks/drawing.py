@@ -19,11 +19,13 @@ from typing import Any
 
 from benchmarks.machine import say_if_busy
 from kvdemo.experiments.documents import dumps
-from kvdemo.facts.questions import GrowthPoint, PromptResult, PromptRow, PromptSetSpec
+from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.questions.documents import AnyResult, any_document
+from kvdemo.questions.grow.spec import GrowthPoint
 from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair
 from kvdemo.questions.prompts.run import compare_set
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetSpec
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.ui.compare.results import charts, headline_card, result_tables, verdict_card

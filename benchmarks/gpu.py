@@ -19,12 +19,14 @@ from typing import Any
 from benchmarks.streaming import PROMPT
 from kvdemo.backend import Backend
 from kvdemo.errors import ModelUnavailable
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, dumps
-from kvdemo.experiments.wording import headline, plain, scope_line
+from kvdemo.experiments.pieces import plain
 from kvdemo.facts.model import Ready
 from kvdemo.facts.plans import MeasuredPoint
-from kvdemo.facts.requests import CompareSpec, MeasureSpec
-from kvdemo.facts.results import ComparisonResult, Progress
+from kvdemo.facts.requests import MeasureSpec
+from kvdemo.facts.results import Progress
+from kvdemo.questions.faster.words import headline, scope
 from kvdemo.settings import Settings
 
 OWNER = "gpu"
@@ -95,8 +97,8 @@ def memory(backend: Backend) -> dict[str, Any]:
 
 
 def compared(backend: Backend, spec: CompareSpec) -> dict[str, Any]:
-    result = followed(backend.compare(spec, owner=OWNER))
-    print(plain(headline(result)), scope_line(result), sep="\n", flush=True)
+    result = followed(backend.ask(spec, owner=OWNER))
+    print(plain(headline(result)), scope(result), sep="\n", flush=True)
     return document(result)
 
 

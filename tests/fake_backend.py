@@ -9,7 +9,8 @@ from threading import Event
 from typing import Any
 
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
-from kvdemo.experiments.compare import compare
+from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.events import (
     Finished,
@@ -32,16 +33,12 @@ from kvdemo.facts.plans import (
     MemoryRequest,
     StoredWeights,
 )
-from kvdemo.facts.questions import GrowthSpec, PrefixSpec, PreparedPrefix, PromptSetSpec
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
-from kvdemo.facts.results import Environment
+from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
+from kvdemo.facts.results import Environment, PreparedPrefix
 from kvdemo.planner import catalog, geometries, plan
-from kvdemo.questions.documents import AnyResult
-from kvdemo.questions.grow.run import growth
-from kvdemo.questions.prefix.run import prefix_reuse
-from kvdemo.questions.prompts.run import prompt_set
+from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from tests.made_up import advice_of
 
 __all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
@@ -151,6 +148,23 @@ def record_of(words: list[str], times: list[float], prompt_tokens: int, strategy
     )
 
 
+@dataclass(frozen=True)
+class FakePrefix:
+    """A prefix that is kept at once."""
+
+    fresh: Callable[[GenerationRequest], Iterator[GenerationEvent]]
+    slots: int = 600
+
+    def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        for event in self.fresh(request):
+            kept = isinstance(event, Finished)
+            yield replace(event, record=replace(event.record, reused_tokens=500)) if kept else event
+
+    def prepare(self) -> Generator[Working, None, PreparedPrefix]:
+        yield Working(0.0)
+        return PreparedPrefix(500, 500 * PER_TOKEN, 1.5)
+
+
 @dataclass
 class FakeBackend:
     """Scripted: `model` is its status, `script` what the next runs yield (else ANSWER), `error` what a run raises.
@@ -165,7 +179,8 @@ class FakeBackend:
     step_s: float = 0.0
     machine: Budget = field(default_factory=lambda: Budget(23.4, "this machine"))
     asked: list[tuple[tuple[Message, ...], dict[str, object]]] = field(default_factory=list)
-    compared: list[CompareSpec] = field(default_factory=list)
+    asked_specs: list[Any] = field(default_factory=list)
+    questions: Table = QUESTIONS
     stopped: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
@@ -239,50 +254,13 @@ class FakeBackend:
         self._stops[owner] = Event()
         return self._stops[owner]
 
-    def compare(self, spec: CompareSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
-        """The real experiment on scripted runs."""
+    def ask(self, spec: Any, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[Any]:
+        """The real question on scripted runs."""
         self.describe()
-        self.compared.append(spec)
+        self.asked_specs.append(spec)
         if self.error is not None:
             raise self.error
-        stop = self._stoppable(owner)
-        yield from compare(spec, self._run(owner, stop), prompt_tokens=4, **self._common(stop, reader))
-
-    def growth(self, spec: GrowthSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
-        self.describe()
-        stop = self._stoppable(owner)
-        yield from growth(
-            spec,
-            self._run(owner, stop),
-            prompt_of=lambda length: (" ".join(["word"] * length), length),
-            **self._common(stop, reader),
-        )
-
-    def prompt_set(self, spec: PromptSetSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
-        self.describe()
-        stop = self._stoppable(owner)
-        yield from prompt_set(
-            spec,
-            self._run(owner, stop),
-            count_tokens=lambda one: len(one.prompt.split()),
-            **self._common(stop, reader),
-        )
-
-    def prefix_reuse(self, spec: PrefixSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[object]:
-        self.describe()
-        stop = self._stoppable(owner)
-        run = self._run(owner, stop)
-
-        def prepared(_: PrefixSpec) -> Generator[Working, None, PreparedPrefix]:
-            yield Working(0.0)
-            return PreparedPrefix(500, 500 * PER_TOKEN, 1.5)
-
-        def kept(request: GenerationRequest) -> Iterator[GenerationEvent]:
-            for event in run(request):
-                told = isinstance(event, Finished)
-                yield replace(event, record=replace(event.record, reused_tokens=3)) if told else event
-
-        yield from prefix_reuse(spec, run, kept, prepared, **self._common(stop, reader))
+        yield from asked_by(spec, self.questions).run(spec, self._bench(owner, reader))
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
@@ -296,10 +274,19 @@ class FakeBackend:
     def recorded_result(self, name: str) -> AnyResult:
         return self.recordings[name]
 
-    def _common(self, stop: Event, reader: Reader) -> dict[str, Any]:
-        rows = {row.key: row for row in STRATEGIES}
-        where = replace(ENVIRONMENT, on_page=reader.on_page)
-        return {"model": FACTS, "environment": where, "strategies": rows, "stop": stop.is_set}
+    def _bench(self, owner: str, reader: Reader) -> Bench:
+        stop = self._stoppable(owner)
+        run = self._run(owner, stop)
+        return Bench(
+            model=FACTS,
+            environment=replace(ENVIRONMENT, on_page=reader.on_page),
+            strategies={row.key: row for row in STRATEGIES},
+            run=run,
+            count=lambda request: self.count_tokens(request.prompt),
+            text_of=lambda _, length: (" ".join(["word"] * length), length),
+            share=lambda *_: FakePrefix(run),
+            stop=stop.is_set,
+        )
 
     def _run(self, owner: str, stop: Event) -> Callable[[GenerationRequest], Iterator[GenerationEvent]]:
         def run(request: GenerationRequest) -> Iterator[GenerationEvent]:

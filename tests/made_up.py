@@ -8,27 +8,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvdemo.caches.strategies import rows, strategy_of
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult, Verdict
+from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.experiments.summary import summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
-from kvdemo.facts.questions import (
-    GrowthPoint,
-    GrowthResult,
-    GrowthSpec,
-    PromptResult,
-    PromptRow,
-    PromptSetResult,
-    PromptSetSpec,
-)
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult, Environment, Verdict
+from kvdemo.facts.results import Environment, PreparedPrefix
 from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
+from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.prefix.run import summarise_prefix
-from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 
 MODEL = ModelFacts(
     name="SmolLM2-135M-Instruct",

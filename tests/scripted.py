@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvdemo.errors import RunFailed
+from kvdemo.experiments.attempt import Alive
+from kvdemo.experiments.bench import Bench
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import Environment
+from kvdemo.facts.requests import GenerationRequest, Message
+from kvdemo.facts.results import Environment, PreparedPrefix
 
 MODEL = ModelFacts(
     name="HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -138,3 +140,30 @@ class ScriptedRun:
             yield Finished(made.finish_reason or "length", made)
         finally:
             self.closed.append(request.strategy)
+
+
+def bench_of(run: Callable[[GenerationRequest], Iterator[GenerationEvent]], **changes: Any) -> Bench:
+    """A bench over scripted runs: a prompt has as many tokens as words, and a text of a length is so many letters."""
+    known: dict[str, Any] = {
+        "model": MODEL,
+        "environment": ENVIRONMENT,
+        "strategies": ROWS,
+        "run": run,
+        "count": lambda request: len(str(request.prompt).split()),
+        "text_of": lambda _, num_tokens: ("x" * num_tokens, num_tokens),
+    }
+    return Bench(**{**known, **changes})
+
+
+@dataclass
+class ScriptedPrefix:
+    """A prefix that is prepared as scripted; `asked` has what it was shared by."""
+
+    prepare: Callable[[], Alive[PreparedPrefix]]
+    run: Callable[[GenerationRequest], Iterator[GenerationEvent]]
+    slots: int = 600
+    asked: list[tuple[Sequence[tuple[Message, ...]], str, int]] = field(default_factory=list)
+
+    def share(self, prompts: Sequence[tuple[Message, ...]], strategy: str, max_new_tokens: int) -> ScriptedPrefix:
+        self.asked.append((prompts, strategy, max_new_tokens))
+        return self

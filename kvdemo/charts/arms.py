@@ -5,23 +5,23 @@ Knows nothing about plotly or pandas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
 from kvdemo.charts.look import clean
 from kvdemo.experiments import summary as summaries
+from kvdemo.experiments.comparison import AGAIN, ArmSummary, ComparisonResult
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import ArmSummary, ComparisonResult
 from kvdemo.palette import MEANINGS, Meaning, of_strategy
 
 __all__ = ["Arm", "arms_of", "meaning_of"]
 
 
-def meaning_of(strategy: str) -> Meaning:
-    """How a strategy is drawn; one that the palette does not know (an old or foreign result) in grey."""
+def meaning_of(strategy: str | None) -> Meaning:
+    """How a strategy is drawn; one that the palette does not know (an old or foreign result, an engine) in grey."""
     try:
-        return of_strategy(strategy)
+        return of_strategy(strategy or "")
     except KeyError:
         return MEANINGS["weights"]
 
@@ -41,7 +41,9 @@ class Arm:
 
     @property
     def meaning(self) -> Meaning:
-        return meaning_of(self.summary.strategy)
+        key = self.summary.strategy
+        meaning = meaning_of(key.removesuffix(AGAIN))
+        return replace(meaning, dash="dot", marker="x") if key.endswith(AGAIN) else meaning
 
     @cached_property
     def token_times_s(self) -> tuple[float, ...]:

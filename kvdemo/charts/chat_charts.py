@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 from kvdemo.charts.arms import meaning_of
 from kvdemo.charts.lines import banner, banner_px, dots, line_label, strong_line
 from kvdemo.charts.look import Spot, blank
+from kvdemo.charts.step_lines import fitted_ms, level, slope_words
 from kvdemo.experiments.statistics import line_of_one
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import format_seconds
 from kvdemo.palette import of_strategy
-from kvdemo.questions.faster.charts import fitted_ms, level, slope_words
 
 __all__ = ["answer_steps_chart", "first_token_chart"]
 

@@ -10,10 +10,10 @@ import typer
 
 from kvdemo.cli.answer_line import answer_line
 from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
-from kvdemo.cli.options import JsonTo, Model, NewTokens, Seed, Strategy, System, Temperature
 from kvdemo.cli.session import CHATTING, OWNER, loaded_backend, stopping_on_ctrl_c
 from kvdemo.cli.streams import failure_of
 from kvdemo.errors import RunFailed
+from kvdemo.experiments.switches import JsonTo, Model, NewTokens, Seed, Strategy, System, Temperature
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message, SamplingParams

@@ -12,40 +12,14 @@ from typing import Any
 
 from kvdemo.cli.streams import is_read
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.text_files import text_of
 
-__all__ = ["ANY_ENDING", "Content", "check_targets", "read_bytes", "read_text", "write_all"]
+__all__ = ["ANY_ENDING", "Content", "check_targets", "write_all"]
 
-MAX_BYTES = 5 * 1024 * 1024
 ANY_ENDING: tuple[str, ...] = ()
 """Of a JSON file, which may also be "-", stdout."""
 
 Content = Callable[[], str | dict[str, Any]]
 """Makes what a file is to hold: text whose lines end as it says, or a JSON document."""
-
-
-def read_bytes(field: str, path: Path) -> bytes:
-    """A file or pipe of at most 5 MiB; InvalidRequest that names the field otherwise."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InvalidRequest(field, f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise InvalidRequest(field, f"{path} is a folder") from None
-    except OSError as error:
-        raise InvalidRequest(field, f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise InvalidRequest(field, f"{path} is larger than 5 MiB")
-    return data
-
-
-def read_text(field: str, path: Path) -> str:
-    """The same as text; InvalidRequest where there is none in it, which would be taken for a file that was not given."""
-    text = text_of(field, read_bytes(field, path), str(path))
-    if not text.strip():
-        raise InvalidRequest(field, f"{path} is empty")
-    return text
 
 
 def check_targets(

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from kvdemo.cli.decision_lines import print_decision
-from kvdemo.cli.files import ANY_ENDING, check_targets, read_text, write_all
-from kvdemo.cli.options import JsonTo, Model
+from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
 from kvdemo.cli.session import settings_for
+from kvdemo.experiments.input_files import read_text
+from kvdemo.experiments.switches import JsonTo, Model
 from kvdemo.facts.decision import InspectSpec
 from kvdemo.facts.requests import checked_choice
 

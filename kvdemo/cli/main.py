@@ -1,4 +1,4 @@
-"""python -m kvdemo chat|compare|memory|inspect: the same backend without a browser.
+"""python -m kvdemo chat|compare|grow|prompts|prefix|memory|inspect: the same backend without a browser.
 
 Exit 0: done; 1: a run failed, or what it gave could not be handed over; 2: wrong input, with one line on stderr; 130:
 Ctrl-C or SIGTERM. With --json - stdout holds one JSON document and nothing else; what a person wants to read meanwhile goes
@@ -12,27 +12,48 @@ from collections.abc import Sequence
 
 import typer
 
+from kvdemo.cli.ask import Follow, command_of
 from kvdemo.cli.chat import chat
-from kvdemo.cli.compare import compare
 from kvdemo.cli.inspect import inspect
 from kvdemo.cli.memory import memory
+from kvdemo.cli.session import last
 from kvdemo.cli.streams import failure_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
+from kvdemo.questions.table import QUESTIONS, Table
 
 __all__ = ["main"]
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (chat, compare, memory, inspect):
-    app.command()(command)
+MOVED = {
+    "--grow": "kvdemo grow",
+    "--prompt-lengths": "kvdemo grow",
+    "--answer-lengths": "kvdemo grow",
+    "--longest": "kvdemo grow, and of kvdemo prompts",
+    "--prompts": "kvdemo prompts FILE",
+    "--shared-prefix": "kvdemo prefix FILE",
+    "--question": "kvdemo prefix FILE",
+}
+"""Switches that compare once had, and the commands that have them now."""
 
 
-@app.callback()
 def about() -> None:
     """What a KV cache buys, and what it costs, on a real language model."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+def commands(table: Table, follow: Follow) -> typer.Typer:
+    """The command line: chat, one command per question, memory and inspect."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(about)
+    app.command("chat")(chat)
+    for question in table:
+        app.command(question.command)(command_of(question, table, follow))
+    app.command("memory")(memory)
+    app.command("inspect")(inspect)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None, table: Table = QUESTIONS, follow: Follow = last) -> int:
+    """Run the command line; the exit status. follow: takes a question's steps to its result."""
+    app = commands(table, follow)
     try:
         status = app(args=arguments, prog_name="python -m kvdemo", standalone_mode=False)
     except (InvalidRequest, ModelUnavailable) as error:
@@ -40,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KvdemoError as error:
         return _complain(str(error), 1)
     except typer.TyperException as error:
-        return _complain(error.format_message(), 2)
+        option = getattr(error, "option_name", None)
+        moved = f" It is a switch of {MOVED[option]} now." if option in MOVED else ""
+        return _complain(f"{error.format_message()}{moved}", 2)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", 130)
     if status:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kvdemo.cli.files import ANY_ENDING, check_targets, read_text, write_all
-from kvdemo.cli.options import JsonTo
+from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
 from kvdemo.cli.plan_lines import print_measured, print_plan
 from kvdemo.cli.session import MEASURING, OWNER, loaded_backend, settings_for, stopping_on_ctrl_c
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.input_files import read_text
+from kvdemo.experiments.switches import JsonTo
 from kvdemo.facts.plans import Budget, MeasuredPoint, MemoryRequest
 from kvdemo.facts.requests import MeasureSpec
 

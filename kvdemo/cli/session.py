@@ -17,6 +17,7 @@ from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import Failed
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.requests import checked_choice
+from kvdemo.questions.table import QUESTIONS, Table
 from kvdemo.settings import Settings
 
 __all__ = [
@@ -40,11 +41,11 @@ def settings_for(model: str | None) -> Settings:
 
 
 @contextmanager
-def loaded_backend(model: str | None, strategies: Sequence[str]) -> Iterator[Any]:
+def loaded_backend(model: str | None, strategies: Sequence[str], table: Table = QUESTIONS) -> Iterator[Any]:
     """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after."""
     from kvdemo.backend import Backend
 
-    backend = Backend(settings_for(model))
+    backend = Backend(settings_for(model), questions=table)
     try:
         for key in strategies:
             checked_choice("strategies", key, [row.key for row in backend.strategies()])

@@ -1,30 +1,20 @@
-"""Parts that the forms of Compare's further questions have in common."""
+"""Parts that the forms of Compare's questions have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from kvdemo.components.choices import strategy_choices
+from kvdemo.experiments.question import FormBackend
+from kvdemo.facts.model import StrategyRow
 
-__all__ = ["Form", "run_line", "strategies_group"]
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A form's parts; fields in the order in which the question reads them. strategies: its choices follow the model."""
-
-    fields: list[Any]
-    strategies: Any
-    start: gr.Button
-    stop: gr.Button
-    notice: gr.Markdown
+__all__ = ["run_line", "strategies_followed", "strategies_group"]
 
 
-def strategies_group(backend: Any, elem_id: str) -> gr.CheckboxGroup:
+def strategies_group(backend: FormBackend, elem_id: str) -> gr.CheckboxGroup:
     return gr.CheckboxGroup(
         strategy_choices(backend.strategies()),
         value=["none", "dynamic"],
@@ -45,3 +35,8 @@ def run_line(chooser: Callable[[], Any], key: str) -> tuple[Any, gr.Button, gr.B
             "Stop", scale=0, min_width=110, visible=False, elem_id=f"compare-{key}-stop", elem_classes="kv-run"
         )
     return strategies, start, stop
+
+
+def strategies_followed(rows: tuple[StrategyRow, ...]) -> Any:
+    """What can be chosen, once the model is loaded."""
+    return gr.update(choices=strategy_choices(rows))

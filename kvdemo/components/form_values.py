@@ -1,16 +1,16 @@
-"""What a question of Compare is to the page: its words, how its form becomes a request, what of the backend answers it."""
+"""Values as a form sends them: what several forms check alike, and refusals in the form's own words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.question import FormBackend
 from kvdemo.facts.requests import checked_int, checked_number
 
-__all__ = ["Question", "budget_s", "in_table_order", "lengths", "notice", "refusal"]
+__all__ = ["budget_s", "in_table_order", "lengths", "notice", "refusal"]
 
 # The request's own names, as the form calls them.
 LABELS = {
@@ -25,31 +25,11 @@ LABELS = {
     "prompt_tokens": "Prompt lengths",
     "new_tokens": "Answer lengths",
     "system_prompt": "System prompt",
-    "questions": "Questions",
     "file": "File",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question.
-
-    read     (backend, values of the form) -> the request; InvalidRequest names the field
-    method   of the backend, which answers it
-    charts   names of its figures, in order
-    unit     what its progress counts
-    """
-
-    key: str
-    title: str
-    empty: str
-    read: Callable[..., Any]
-    method: str
-    charts: tuple[str, ...]
-    unit: str = "runs"
-
-
-def in_table_order(backend: Any, chosen: Any) -> tuple[str, ...]:
+def in_table_order(backend: FormBackend, chosen: Any) -> tuple[str, ...]:
     """The chosen strategies as the table orders them, so that the first one, the baseline, is No cache where it is among
     them; names that the table lacks come last and are refused by the experiment."""
     if not isinstance(chosen, list | tuple) or not all(isinstance(key, str) for key in chosen):
@@ -78,10 +58,10 @@ def lengths(name: str, typed: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def refusal(error: KvdemoError) -> str:
-    """A refusal with the field's name as the form has it."""
+def refusal(error: KvdemoError, labels: Mapping[str, str] | None = None) -> str:
+    """A refusal with the field's name as the form has it; labels: further names of this form."""
     if isinstance(error, InvalidRequest):
-        return f"{LABELS.get(error.field, error.field)}: {error.message}"
+        return f"{ {**LABELS, **(labels or {})}.get(error.field, error.field) }: {error.message}"
     return str(error)
 
 

@@ -6,6 +6,8 @@ group with room for many: the backend's turnstile does the waiting, not the queu
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -14,7 +16,7 @@ import gradio as gr
 
 from kvdemo.facts.reader import Reader
 
-__all__ = ["CHATTING", "LIGHT", "MEASURING", "MODEL", "SLOW", "owner_of", "stopping", "unhurried"]
+__all__ = ["CHATTING", "LIGHT", "MEASURING", "MODEL", "SLOW", "bound", "owner_of", "stopping", "unhurried"]
 
 T = TypeVar("T")
 
@@ -61,5 +63,32 @@ def unhurried(views: Iterator[T]) -> Iterator[T]:
         for view in views:  # noqa: UP028 - "yield from" would close `views` here and now
             yield view
     except GeneratorExit:
-        threading.Thread(target=views.close, name="kvdemo-leaving", daemon=True).start()
+        threading.Thread(target=getattr(views, "close", lambda: None), name="kvdemo-leaving", daemon=True).start()
         raise
+
+
+def bound(handler: Callable[..., Any], *given: Any) -> Callable[..., Any]:
+    """A handler with its first arguments given, as Gradio wants it.
+
+    Gradio reads a handler's signature: for gr.Request, and for whether it is a generator. A bare functools.partial loses
+    both, and so do annotations that stay text.
+    """
+    signature = inspect.signature(handler, eval_str=True)
+    parameters = list(signature.parameters.values())[len(given) :]
+
+    if inspect.isgeneratorfunction(handler):
+
+        @functools.wraps(handler)
+        def call(*values: Any, **named: Any) -> Any:
+            yield from handler(*given, *values, **named)
+
+    else:
+
+        @functools.wraps(handler)
+        def call(*values: Any, **named: Any) -> Any:
+            return handler(*given, *values, **named)
+
+    del call.__wrapped__
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {item.name: item.annotation for item in parameters}
+    return call

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.engine.engine import Engine
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.events import GenerationEvent, Waiting, Working
-from kvdemo.facts.questions import PrefixSpec, PreparedPrefix
 from kvdemo.facts.reader import AT_ONCE, Reader
-from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.requests import GenerationRequest, Message
+from kvdemo.facts.results import PreparedPrefix
 from kvdemo.generation.prompt import bare_ids, encode_prompt
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.states import unkept_because
@@ -29,37 +30,42 @@ class SharedPrefix:
     """
 
     def __init__(
-        self, engine: Engine, spec: PrefixSpec, owner: str, stop: threading.Event, reader: Reader = AT_ONCE
+        self,
+        engine: Engine,
+        prompts: Sequence[tuple[Message, ...]],
+        strategy: str,
+        max_new_tokens: int,
+        *,
+        owner: str,
+        stop: threading.Event,
+        reader: Reader = AT_ONCE,
     ) -> None:
-        """InvalidRequest when nothing can be kept, or a question with its answer does not fit."""
+        """InvalidRequest when nothing can be kept, or a prompt with its answer does not fit."""
         self._engine, self._owner, self._stop, self._reader = engine, owner, stop, reader
+        self._strategy = strategy
         self._store = KeptCaches(lambda _: 2**62, idle_s=86_400)
         loaded = engine.ready()
         if why := unkept_because(loaded.model, loaded.continues):
             raise InvalidRequest("model", f"a shared prefix would be processed again for every question. {why}")
         questions = [
-            engine.check_length(
-                GenerationRequest(spec.messages(question), spec.max_new_tokens, spec.strategy)
-            ).token_ids
-            for question in spec.questions
+            engine.check_length(GenerationRequest(messages, max_new_tokens, strategy)).token_ids for messages in prompts
         ]
-        self._prefix, *others = (
-            *(encode_prompt(loaded, spec.messages(text)).token_ids for text in ("a", "b")),
-            *questions,
-        )
-        for other in others:
+        # What only these prompts share does not belong to it: the last message may be any.
+        others = [(*prompts[0][:-1], replace(prompts[0][-1], content=text)) for text in ("a", "b")]
+        self._prefix, *others_ids = (*(encode_prompt(loaded, messages).token_ids for messages in others), *questions)
+        for other in others_ids:
             self._prefix = self._prefix[: common_prefix(self._prefix, other)]
         if not self._prefix:
             raise InvalidRequest(
                 "system_prompt", "the chat template puts nothing before the question that could be kept"
             )
-        self.slots = max(map(len, questions)) + spec.max_new_tokens - 1
+        self.slots = max(map(len, questions)) + max_new_tokens - 1
 
-    def prepare(self, spec: PrefixSpec) -> Generator[GenerationEvent, None, PreparedPrefix]:
-        """Process what every question's prompt begins with, once, and keep it. Yields the signs of life of its run."""
+    def prepare(self) -> Generator[GenerationEvent, None, PreparedPrefix]:
+        """Process what every prompt begins with, once, and keep it. Yields the signs of life of its run."""
         begin_s = time.perf_counter()
         # One new token: the cache then holds the prefix and nothing else.
-        request = GenerationRequest(self._prefix, 1, spec.strategy, fixed_length=True, cache_slots=self.slots)
+        request = GenerationRequest(self._prefix, 1, self._strategy, fixed_length=True, cache_slots=self.slots)
         for event in self._run(request, _PREFIX):
             if isinstance(event, Waiting | Working):
                 yield event

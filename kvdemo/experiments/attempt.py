@@ -94,7 +94,8 @@ def attempt(run: Run, request: GenerationRequest, place: Place) -> Generator[Arm
 
 
 def _placed(record: RunRecord, place: Place) -> RunRecord:
-    return replace(record, round=place.round, order=place.order, warmup=place.warmup)
+    arm = None if place.arm == record.strategy else place.arm
+    return replace(record, round=place.round, order=place.order, warmup=place.warmup, arm=arm)
 
 
 def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: str) -> RunRecord:

@@ -1,88 +1,140 @@
 """The same prompt with two or more cache strategies, one run after the other, in rounds.
 
-A generator of progress and events, then one result. Runs come from a callable: no model is known here.
+A generator of progress and events, then one result. Runs come from the bench: no model is known here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator
 from functools import partial
 
-from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.attempt import Alive, Run, Stop, never, with_progress
-from kvdemo.experiments.rounds import CacheSlots, Course, Step
-from kvdemo.experiments.summary import Decode, summarise
-from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult, Environment
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.attempt import Place, attempt, with_progress
+from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.rounds import WARMUP_TOKENS, Arm, Limits, Rounds, Step
+from kvdemo.experiments.statistics import is_clear, paired_ratios
+from kvdemo.experiments.summary import first_difference, paired, summarise
+from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest
 
-__all__ = ["Gap", "chosen_rows", "compare"]
+__all__ = ["compare"]
 
-Gap = Callable[[str, str, tuple[int, ...]], Alive[float | None]]
-"""(baseline, candidate, tokens both made) -> largest difference of their logits over these, from an untimed pass."""
+CLEAR_WITHIN = 0.05
 
 
 def compare(
-    spec: CompareSpec,
-    run: Run,
-    *,
-    model: ModelFacts,
-    environment: Environment,
-    strategies: Mapping[str, StrategyRow],
-    clock: Callable[[], float] = time.monotonic,
-    prompt_tokens: int | None = None,
-    cache_slots: CacheSlots | None = None,
-    gap: Gap | None = None,
-    decode: Decode | None = None,
-    stop: Stop = never,
-    limit_s: float | None = None,
-    warm_up: bool = True,
+    spec: CompareSpec, bench: Bench, *, prompt_tokens: int | None = None, warm_up: bool = True
 ) -> Iterator[Step | ComparisonResult]:
     """Which strategy is faster on this prompt, and are the tokens the same?
 
     InvalidRequest at once for a strategy that is unknown or unavailable. Each arm first has an untimed warm-up of its
-    own (round 0), then every round runs every arm once, in rotating order. `stop` is asked between runs and events;
+    own (round 0), then every round runs every arm once, in rotating order. `bench.stop` is asked between runs and events;
     stopped, the result is made of what was done. A consumer that closes the generator instead can still call
-    `summarise` on the records it saw. An arm that failed its warm-up, or failed twice, is not run again.
+    `summarise` on the records it saw.
 
-    prompt_tokens with cache_slots let a cache of fixed size reserve the same slots in the warm-up as in the rounds.
-    limit_s is the operator's: no new run begins after it.
+    prompt_tokens with bench.cache_slots let a cache of fixed size reserve the same slots in the warm-up as in the rounds.
     """
-    rows = chosen_rows(spec.strategies, strategies)
-    course = Course(spec, rows, run, clock, stop, prompt_tokens, cache_slots, limit_s)
+    bench.rows(spec.strategies)
+    running = _Running(spec, bench, prompt_tokens)
 
     def steps() -> Generator[Step | ComparisonResult, None, None]:
-        reason = yield from course.go(warm_up)
+        rounds = running.rounds
+        reason = yield from rounds.go(warm_up)
         gaps: dict[str, float | None] = {}
-        if gap is not None and reason not in ("stopped", "limit"):
-            for row in course.to_measure_gaps(model.dtype):
-                told = partial(course.progress, f"{row.label}: comparing its logits, not timed")
+        if bench.gap is not None and reason not in ("stopped", "limit"):
+            for row in running.to_measure_gaps():
+                told = partial(rounds.progress, f"{row.label}: comparing its logits, not timed")
                 yield told()
                 with contextlib.suppress(KvdemoError):  # the figure is a supplement: without it the result stands
-                    measured = gap(rows[0].key, row.key, course.common_tokens(row.key))
+                    made = running.common_tokens(row.key)
+                    measured = bench.gap(spec.prompt_of_run(), spec.strategies[0], row.key, made)
                     gaps[row.key] = yield from with_progress(measured, told)
         yield summarise(
             spec,
-            course.runs,
-            model=model,
-            environment=environment,
-            strategies=strategies,
+            running.runs,
+            model=bench.model,
+            environment=bench.environment,
+            strategies=bench.strategies,
             stopped_because=reason,
             gaps=gaps,
-            decode=decode,
+            decode=bench.decode,
+            noise=bench.noise,
         )
 
     return steps()
 
 
-def chosen_rows(keys: Sequence[str], strategies: Mapping[str, StrategyRow]) -> tuple[StrategyRow, ...]:
-    """The rows of these strategies; InvalidRequest for one that is unknown or cannot be used here."""
-    for key in keys:
-        if key not in strategies:
-            raise InvalidRequest("strategies", f"{key!r} is not one of {', '.join(strategies)}")
-        if strategies[key].unavailable_reason:
-            reason = strategies[key].unavailable_reason
-            raise InvalidRequest("strategies", f"{key} cannot be used here: {reason}")
-    return tuple(strategies[key] for key in keys)
+class _Running:
+    """The arms of one comparison and their records so far."""
+
+    def __init__(self, spec: CompareSpec, bench: Bench, prompt_tokens: int | None) -> None:
+        self.spec, self.bench, self.prompt_tokens = spec, bench, prompt_tokens
+        self.rows = spec.arm_rows(bench.strategies)
+        until_clear = self._all_clear if spec.time_budget_s is not None else None
+        self.rounds = Rounds(
+            [self._arm(row) for row in self.rows],
+            Limits(spec.rounds, spec.time_budget_s, until_clear, bench.limit_s),
+            clock=bench.clock,
+            stop=bench.stop,
+        )
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        return [record for _, _, record in self.rounds.outcomes]
+
+    def _arm(self, row: StrategyRow) -> Arm[RunRecord]:
+        strategy = self.spec.strategy_of(row.key)
+
+        def play(place: Place) -> Generator[Step, None, RunRecord]:
+            request = self._request(strategy, row, warmup=place.warmup)
+            record = yield from attempt(self.bench.run, request, place)
+            self.prompt_tokens = self.prompt_tokens or record.prompt_tokens or None
+            return record
+
+        def expected_s(record: RunRecord, took_s: float) -> float:
+            """A short warm-up drawn out to the full length."""
+            missing = self.spec.max_new_tokens - record.new_tokens if record.warmup else 0
+            return took_s + missing * (record.tpot_s or 0.0)
+
+        warming = "compiling, about a minute the first time" if row.compiles else "warming up, not timed"
+        return Arm(row.key, row.label, play, warming, expected_s)
+
+    def _request(self, strategy: str, row: StrategyRow, *, warmup: bool) -> GenerationRequest:
+        slots, new_tokens = None, self.spec.max_new_tokens
+        if row.fixed_size and self.bench.cache_slots is not None and self.prompt_tokens is not None:
+            slots = self.bench.cache_slots(self.prompt_tokens, new_tokens)
+        # A short warm-up has the shapes of a timed run, except where the cache is cut to the request or code is
+        # compiled for what it meets.
+        if warmup and not row.compiles and (slots is not None or not row.fixed_size):
+            new_tokens = min(new_tokens, WARMUP_TOKENS)
+        return GenerationRequest(
+            prompt=self.spec.prompt_of_run(),
+            max_new_tokens=new_tokens,
+            strategy=strategy,
+            sampling=self.spec.sampling,
+            fixed_length=self.spec.fixed_length,
+            cache_slots=slots,
+        )
+
+    def _all_clear(self) -> bool:
+        return all(is_clear(self._ratios(arm.key), CLEAR_WITHIN) for arm in self.rounds.alive()[1:])
+
+    def _ratios(self, candidate: str) -> tuple[float, ...]:
+        pairs = paired(self.runs, self.rows[0].key, candidate)
+        return paired_ratios((one.generation_s, other.generation_s) for one, other in pairs)
+
+    def to_measure_gaps(self) -> list[StrategyRow]:
+        """Candidates whose tokens may differ from the baseline's without a fault, and that have made some."""
+        exact = self.rows[0].exact and self.bench.model.dtype == "float32"
+        others = self.rows[1 : len(self.spec.strategies)]
+        return [row for row in others if not (exact and row.exact) and self.common_tokens(row.key)]
+
+    def common_tokens(self, candidate: str) -> tuple[int, ...]:
+        """The tokens of the first paired round up to the first difference."""
+        for one, other in paired(self.runs, self.rows[0].key, candidate):
+            if one.token_ids is not None and other.token_ids is not None:
+                return one.token_ids[: first_difference(one.token_ids, other.token_ids)]
+        return ()

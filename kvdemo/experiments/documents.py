@@ -9,17 +9,32 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.comparison import METRICS, STOP_REASONS, CompareSpec, Comparison, ComparisonResult, Noise
 from kvdemo.experiments.json_documents import decoded, encoded, strict
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import FINISH_REASONS, STATUSES, RunRecord
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import METRICS, STOP_REASONS, Comparison, ComparisonResult, Environment
+from kvdemo.facts.results import Environment
 
-__all__ = ["MAX_DOCUMENT_BYTES", "document", "dumps", "from_document", "loads", "run_document"]
+__all__ = [
+    "FORMULAS",
+    "MAX_DOCUMENT_BYTES",
+    "SCHEMA",
+    "Head",
+    "document",
+    "dumps",
+    "from_document",
+    "loads",
+    "objects",
+    "part_document",
+    "read_head",
+    "read_part",
+    "run_document",
+]
 
 SCHEMA = 1
 MAX_DOCUMENT_BYTES = 5 * 1024 * 1024
@@ -33,6 +48,7 @@ FORMULAS = {
     "request_s": "last piece handed over - request received",
     "ratio": "median over the rounds of baseline / candidate, each taken inside its round",
 }
+PART = ("request", "runs", "comparisons", "arms", "stopped_because")
 DERIVED = (
     "new_tokens",
     "prefill_s",
@@ -55,6 +71,7 @@ def document(result: ComparisonResult) -> dict[str, Any]:
         "request": encoded(result.spec),
         "strategies": encoded(result.strategies),
         "stopped_because": result.stopped_because,
+        "noise": encoded(result.noise),
         "runs": [run_document(run) for run in result.runs],
         "comparisons": [_comparison_document(comparison) for comparison in result.comparisons],
         "arms": [{**encoded(arm), "decode_tokens_per_s": strict(arm.decode_tokens_per_s)} for arm in arms(result)],
@@ -91,6 +108,7 @@ def from_document(data: object) -> ComparisonResult:
         ),
         stopped_because=decoded(str, data.get("stopped_because", "rounds"), "stopped_because"),
         strategies=decoded(tuple[StrategyRow, ...], data.get("strategies", []), "strategies"),
+        noise=decoded(Noise, data["noise"], "noise") if data.get("noise") is not None else None,
     )
     if result.stopped_because not in STOP_REASONS:
         raise InvalidRequest("stopped_because", f"is not one of {', '.join(STOP_REASONS)}")
@@ -127,20 +145,66 @@ def _read_comparison(item: object, spec: CompareSpec, place: str) -> Comparison:
     if comparison.metric not in METRICS:
         raise InvalidRequest(f"{place}.metric", f"is not one of {', '.join(METRICS)}")
     for name in ("baseline", "candidate"):
-        if getattr(comparison, name) not in spec.strategies:
+        if getattr(comparison, name) not in spec.arms:
             raise InvalidRequest(f"{place}.{name}", "is not among the strategies of the request")
     return comparison
 
 
 def _check_run(run: RunRecord, spec: CompareSpec, place: str) -> None:
-    if run.strategy not in spec.strategies:
-        raise InvalidRequest(f"{place}.strategy", "is not among the strategies of the request")
+    if run.arm_key not in spec.arms:
+        field = "strategy" if run.arm is None else "arm"
+        raise InvalidRequest(f"{place}.{field}", "is not among the strategies of the request")
     if run.status not in STATUSES:
         raise InvalidRequest(f"{place}.status", f"is not one of {', '.join(STATUSES)}")
     if run.finish_reason is not None and run.finish_reason not in FINISH_REASONS:
         raise InvalidRequest(f"{place}.finish_reason", f"is not one of {', '.join(FINISH_REASONS)}")
-    if len(run.token_times_s) != len(run.token_ids):
+    if run.token_ids is None and run.num_new_tokens is None:
+        raise InvalidRequest(f"{place}.num_new_tokens", "must be there where the ids are not")
+    if run.token_ids is not None and len(run.token_times_s) != len(run.token_ids):
         raise InvalidRequest(f"{place}.token_times_s", "must have one time per token")
     times = (0.0, *run.token_times_s)
     if any(after < before for before, after in itertools.pairwise(times)):
         raise InvalidRequest(f"{place}.token_times_s", "must not go backwards")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the documents of all questions have in common, read."""
+
+    model: ModelFacts
+    environment: Environment
+    stopped_because: str
+    strategies: tuple[StrategyRow, ...]
+
+
+def read_head(data: dict[str, Any]) -> Head:
+    """InvalidRequest that names the place of the first mistake."""
+    return Head(
+        decoded(ModelFacts, data.get("model"), "model"),
+        decoded(Environment, data.get("environment"), "environment"),
+        decoded(str, data.get("stopped_because"), "stopped_because"),
+        decoded(tuple[StrategyRow, ...], data.get("strategies", []), "strategies"),
+    )
+
+
+def part_document(result: ComparisonResult) -> dict[str, Any]:
+    """A comparison inside a larger document, without what all of them share."""
+    whole = document(result)
+    return {name: whole[name] for name in PART}
+
+
+def read_part(data: dict[str, Any], item: dict[str, Any], place: str) -> ComparisonResult:
+    """A comparison inside a larger document; `place` is where it stands there."""
+    shared = {name: data.get(name) for name in ("schema", "model", "environment", "strategies")}
+    try:
+        return from_document({**shared, **{name: item.get(name) for name in PART}})
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{place}.{error.field}", error.message) from error
+
+
+def objects(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects of the document; InvalidRequest where it is something else."""
+    items = data.get(name)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise InvalidRequest(name, "must be a list of objects")
+    return items

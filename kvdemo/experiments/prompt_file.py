@@ -17,13 +17,15 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.questions import MAX_PROMPTS, PromptRow
+from kvdemo.facts.requests import MAX_NEW_TOKENS, checked_int, checked_text
 from kvdemo.facts.text_files import text_of
 
 __all__ = [
     "KINDS",
     "MAX_FILE_BYTES",
+    "MAX_PROMPTS",
     "PromptFile",
+    "PromptRow",
     "bad_rows",
     "kind_of",
     "read_prompt_file",
@@ -33,6 +35,7 @@ __all__ = [
 
 REPRESENTATIVE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "representative.jsonl"
 
+MAX_PROMPTS = 1000
 KINDS = ("text", "jsonl", "csv")
 KEYS = ("prompt", "system", "id", "max_new_tokens")
 MAX_FILE_BYTES = 5 * 1024 * 1024
@@ -62,6 +65,23 @@ class PromptFile:
 
     rows: tuple[PromptRow, ...]
     unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """One prompt of a set. `id` is its own or "row 3"; max_new_tokens None: that of the set."""
+
+    prompt: str
+    id: str
+    system: str = ""
+    max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_text("prompt", self.prompt)
+        checked_text("system", self.system, empty=True)
+        checked_text("id", self.id, max_chars=200)
+        if self.max_new_tokens is not None:
+            checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
 
 
 def kind_of(file_name: str) -> str:

@@ -6,14 +6,17 @@ The last comparison may be cut short by the time; it counts when it got as far a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.attempt import Run, Stop
+from kvdemo.experiments.attempt import Run
+from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.rounds import Step
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import ComparisonResult, Progress
+from kvdemo.facts.results import Progress
 
 __all__ = ["refused_at_first_only", "series"]
 
@@ -23,32 +26,32 @@ Kept = TypeVar("Kept")
 
 def series(
     items: Sequence[Item],
-    begin: Callable[[Item, float | None], Iterator[Step | ComparisonResult]],
+    begin: Callable[[Item, Bench], Iterator[Step | ComparisonResult]],
     keep: Callable[[Item, ComparisonResult], Kept],
     name: Callable[[Item], str],
     *,
-    clock: Callable[[], float],
-    stop: Stop,
+    bench: Bench,
     budget_s: float | None,
-    limit_s: float | None,
 ) -> Generator[Step | Kept, None, str | None]:
     """Runs one comparison per item, yields what `keep` makes of its result.
 
-    begin(item, seconds left or None) starts an item's comparison; name(item) says in words which it is.
+    begin(item, bench) starts an item's comparison with the time that is left; name(item) says in words which it is.
     Returns why it ended early (stopped, budget, limit), None when all were done.
     """
+    clock = bench.clock
     started = clock()
-    limits = [(limit, why) for limit, why in ((budget_s, "budget"), (limit_s, "limit")) if limit is not None]
+    limits = [(limit, why) for limit, why in ((budget_s, "budget"), (bench.limit_s, "limit")) if limit is not None]
     ends_s, why_late = min(limits, default=(None, ""))
     for done, item in enumerate(items):
         elapsed_s = clock() - started
-        if stop():
+        if bench.stop():
             return "stopped"
         if ends_s is not None and elapsed_s >= ends_s:
             return why_late
         left_s = _left_s(elapsed_s, done, len(items), ends_s)
         result: ComparisonResult | None = None
-        for step in begin(item, None if ends_s is None else ends_s - elapsed_s):
+        left = replace(bench, limit_s=None if ends_s is None else ends_s - elapsed_s)
+        for step in begin(item, left):
             if isinstance(step, ComparisonResult):
                 result = step
             elif isinstance(step, Progress):

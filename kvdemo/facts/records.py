@@ -39,8 +39,11 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run of the model.
+    """One run of the model, or of an engine that was asked for one. None is "not known", 0 is "none of it".
 
+    arm                   what it is called in its comparison; None: by its strategy
+    strategy              key of the strategies table; None where the cache is not ours to choose (an engine behind a URL)
+    token_ids             of the answer; None where only their number is known: num_new_tokens
     token_times_s         one per new token, since acceptance by the model's thread
     positions_computed    one per forward: positions whose keys and values it computed
     positions_read        one per forward: positions it took from the cache
@@ -53,23 +56,23 @@ class RunRecord:
     round, order          place in a comparison; None outside one
     """
 
-    strategy: str
+    strategy: str | None
     status: str
     finish_reason: str | None
     prompt_tokens: int
-    token_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] | None = ()
     token_times_s: tuple[float, ...] = ()
-    positions_computed: tuple[int, ...] = ()
-    positions_read: tuple[int, ...] = ()
+    positions_computed: tuple[int, ...] | None = ()
+    positions_read: tuple[int, ...] | None = ()
     text: str = ""
     error: str | None = None
-    reused_tokens: int = 0
+    reused_tokens: int | None = 0
     queue_s: float = 0.0
     prepare_s: float = 0.0
     request_s: float | None = None
-    cache_tokens: int = 0
-    cache_bytes: int = 0
-    cache_storage_bytes: int = 0
+    cache_tokens: int | None = 0
+    cache_bytes: int | None = 0
+    cache_storage_bytes: int | None = 0
     cache_bytes_by_token: tuple[tuple[int, int], ...] = ()
     cache_bytes_by_device: dict[str, int] = field(default_factory=dict)
     cache_layers: tuple[LayerBytes, ...] = ()
@@ -81,10 +84,17 @@ class RunRecord:
     order: int | None = None
     warmup: bool = False
     notices: tuple[str, ...] = ()
+    arm: str | None = None
+    num_new_tokens: int | None = None
+
+    @property
+    def arm_key(self) -> str:
+        """The arm it belongs to: its own name, else its strategy."""
+        return self.arm or self.strategy or ""
 
     @property
     def new_tokens(self) -> int:
-        return len(self.token_ids)
+        return len(self.token_ids) if self.token_ids is not None else self.num_new_tokens or 0
 
     @property
     def prefill_s(self) -> float | None:
@@ -115,7 +125,9 @@ class RunRecord:
     @property
     def prefill_tokens_per_s(self) -> float | None:
         """Prompt tokens processed (not reused) per second of prefill."""
-        return (self.prompt_tokens - self.reused_tokens) / self.prefill_s if self.prefill_s else None
+        if not self.prefill_s or self.reused_tokens is None:
+            return None
+        return (self.prompt_tokens - self.reused_tokens) / self.prefill_s
 
     @property
     def generation_s(self) -> float | None:
@@ -129,8 +141,14 @@ class RunRecord:
         return tuple(after - before for before, after in pairwise(times))
 
     @property
-    def total_computed(self) -> int:
-        return sum(self.positions_computed)
+    def total_computed(self) -> int | None:
+        """Positions that all forwards together computed."""
+        return None if self.positions_computed is None else sum(self.positions_computed)
+
+    @property
+    def total_read(self) -> int | None:
+        """Positions that all forwards together took from the cache."""
+        return None if self.positions_read is None else sum(self.positions_read)
 
     @property
     def counts(self) -> bool:

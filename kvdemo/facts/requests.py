@@ -14,7 +14,6 @@ from kvdemo.errors import InvalidRequest
 __all__ = [
     "MAX_NEW_TOKENS",
     "MAX_PROMPT_CHARS",
-    "CompareSpec",
     "GenerationRequest",
     "MeasureSpec",
     "Message",
@@ -24,6 +23,7 @@ __all__ = [
     "checked_int",
     "checked_number",
     "checked_text",
+    "keep_int",
 ]
 
 MAX_NEW_TOKENS = 32_768
@@ -31,6 +31,7 @@ MAX_PROMPT_CHARS = 200_000
 MAX_ROUNDS = 100
 LEAST_TEMPERATURE = 1e-4  # logits are divided by it: in 16 bits a smaller one makes infinities of them
 MAX_ARMS = 12
+MAX_REQUEST_TOKENS = 10_000_000
 ROLES = ("system", "user", "assistant")
 
 
@@ -46,7 +47,7 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
     return value
 
 
-def _keep_int(request: object, name: str, low: int, high: int) -> None:
+def keep_int(request: object, name: str, low: int, high: int) -> None:
     """Check a field and keep it as an int: a form or JSON may send 64.0."""
     object.__setattr__(request, name, checked_int(name, getattr(request, name), low, high))
 
@@ -158,7 +159,7 @@ class GenerationRequest:
             raise InvalidRequest("messages", "there is no message")
         elif self.prompt_chars > MAX_PROMPT_CHARS:
             raise InvalidRequest("messages", f"are longer than {MAX_PROMPT_CHARS:,} characters together")
-        _keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
+        keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
         checked_text("strategy", self.strategy, max_chars=40)
         if len(self.stop_strings) > 16:
             raise InvalidRequest("stop_strings", "at most 16 are allowed")
@@ -177,46 +178,6 @@ class GenerationRequest:
         if isinstance(self.prompt, str):
             return len(self.prompt)
         return sum(len(part.content) for part in self.prompt if isinstance(part, Message))
-
-
-@dataclass(frozen=True, slots=True)
-class CompareSpec:
-    """Two or more strategies on one prompt. The first strategy is the baseline.
-
-    time_budget_s   None: exactly `rounds`; else rounds go on (at least `rounds`) until the interval is within 5 % of
-                    the median or the budget ends
-    """
-
-    prompt: str
-    strategies: tuple[str, ...] = ("none", "dynamic")
-    max_new_tokens: int = 64
-    rounds: int = 1
-    as_chat: bool = False
-    system_prompt: str = ""
-    fixed_length: bool = True
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    time_budget_s: float | None = None
-
-    def __post_init__(self) -> None:
-        checked_text("prompt", self.prompt)
-        checked_text("system_prompt", self.system_prompt, empty=True)
-        _keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
-        _keep_int(self, "rounds", 1, MAX_ROUNDS)
-        if not 2 <= len(self.strategies) <= MAX_ARMS:
-            raise InvalidRequest("strategies", f"choose between two and {MAX_ARMS}")
-        for strategy in self.strategies:
-            checked_text("strategies", strategy, max_chars=40)
-        if len(set(self.strategies)) != len(self.strategies):
-            raise InvalidRequest("strategies", "each may be chosen once")
-        if self.time_budget_s is not None:
-            checked_number("time_budget_s", self.time_budget_s, 1, 86_400)
-
-    def prompt_of_run(self) -> str | tuple[Message, ...]:
-        """The prompt as a run takes it: the text, or a conversation of one turn."""
-        if not self.as_chat:
-            return self.prompt
-        system = (Message("system", self.system_prompt),) if self.system_prompt else ()
-        return (*system, Message("user", self.prompt))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,90 +11,19 @@ from typing import Any
 
 import pandas as pd
 
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.documents import run_document
-from kvdemo.experiments.summary import arms
 from kvdemo.facts.plans import MeasuredLayer, MeasuredPoint, MemoryPlan
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import ArmSummary, ComparisonResult, Spread
-from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
+from kvdemo.facts.units import format_bytes, format_count
 
 __all__ = [
-    "arms_frame",
     "differences_frame",
     "fits_frame",
     "measured_frame",
     "run_numbers",
-    "run_row",
     "runs_frame",
-    "runs_table",
 ]
-
-
-def arms_frame(result: ComparisonResult) -> pd.DataFrame:
-    """How did each arm do? One row per arm: medians, spread and count, in words; rows without a counted run say why."""
-    return pd.DataFrame([arm_row(arm, result) for arm in arms(result)])
-
-
-def arm_row(arm: ArmSummary, result: ComparisonResult) -> dict[str, str]:
-    compiled = any(run.compile_s is not None for run in result.runs)
-    by_device = any(len(run.cache_bytes_by_device) > 1 for run in result.runs)
-    row = {
-        "Strategy": arm.label,
-        "First token": middle(arm.ttft_s),
-        "Per token": middle(arm.tpot_s),
-        "Speed": format_speed(arm.decode_tokens_per_s),
-        "Total, median": middle(arm.generation_s),
-        "Range": span(arm.generation_s),
-        "Complete request": middle(arm.request_s),
-        "Runs": f"{arm.n}" + (f", {arm.left_out} left out" if arm.left_out else ""),
-        "Tokens": "n/a" if arm.tokens is None else " to ".join(format_count(n) for n in dict.fromkeys(arm.tokens)),
-        "Cache held": format_bytes(arm.cache_bytes) if arm.cache_bytes else "nothing kept" if arm.n else "n/a",
-    }
-    if by_device:
-        row["By device"] = ", ".join(f"{name} {format_bytes(size)}" for name, size in arm.cache_bytes_by_device.items())
-    if compiled:
-        row["Compiling, once"] = format_seconds(arm.compile_s)
-    return row
-
-
-def middle(spread: Spread | None) -> str:
-    return format_seconds(spread.median if spread else None)
-
-
-def span(spread: Spread | None) -> str:
-    if spread is None:
-        return "n/a"
-    return f"{format_seconds(spread.low)} to {format_seconds(spread.high)}" if spread.n > 1 else "one run"
-
-
-def runs_table(result: ComparisonResult) -> pd.DataFrame:
-    """What did each run do? One row per run, warm-ups and unfinished ones marked, in words.
-
-    Queue wait, preparing (template and tokenising), first token (prefill) and decode stand apart.
-    """
-    return pd.DataFrame([run_row(run, result.row(run.strategy).label) for run in result.runs])
-
-
-def run_row(run: RunRecord, label: str) -> dict[str, str]:
-    """One run in words, under its strategy's label."""
-    return {
-        "Strategy": label,
-        "Round": "warm-up" if run.warmup else "" if run.round is None else f"{run.round}",
-        "Status": run.status.replace("_", " "),
-        "Ended by": (run.finish_reason or "").replace("_", " "),
-        "Queue wait": format_seconds(run.queue_s),
-        "Preparing": format_seconds(run.prepare_s),
-        "First token": format_seconds(run.ttft_s),
-        "Decode": format_seconds(run.decode_s),
-        "Total": format_seconds(run.generation_s),
-        "Complete request": format_seconds(run.request_s),
-        "Per token": format_seconds(run.tpot_s),
-        "Speed": format_speed(run.decode_tokens_per_s),
-        "Tokens": format_count(run.new_tokens),
-        "Computed": format_count(run.total_computed),
-        "Cache held": format_bytes(run.cache_bytes),
-        "Peak memory": format_bytes(run.peak_bytes) + (f", {run.peak_kind}" if run.peak_kind else ""),
-    }
 
 
 def run_numbers(run: RunRecord) -> dict[str, Any]:
@@ -105,7 +34,7 @@ def run_numbers(run: RunRecord) -> dict[str, Any]:
     return {
         **numbers,
         "positions_computed_total": run.total_computed,
-        "positions_read_total": sum(run.positions_read),
+        "positions_read_total": run.total_read,
         "notices": " ".join(run.notices),
         "cache_bytes_by_device": "; ".join(f"{name}: {size} bytes" for name, size in by_device.items()),
     }

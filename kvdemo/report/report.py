@@ -1,6 +1,6 @@
 """Any result as a report for others: HTML in one file that loads nothing, and Markdown. CSV is in spreadsheet.py.
 
-What it says is put together in contents.py and question_contents.py; here it gets its form, and every text is escaped.
+What it says is put together in contents.py; here it gets its form, and every text is escaped.
 """
 
 from __future__ import annotations
@@ -8,36 +8,44 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from kvdemo.charts.colours import swaps
 from kvdemo.charts.static_svg import figure_svg
-from kvdemo.experiments.finding import Pieces
+from kvdemo.experiments.pieces import Pieces
+from kvdemo.experiments.question import AnyResult
+from kvdemo.experiments.tables import Table
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import PAPER
-from kvdemo.questions.documents import AnyResult
-from kvdemo.report.contents import Table, comparison_charts, comparison_contents
-from kvdemo.report.question_contents import question_charts, question_contents
+from kvdemo.questions.table import QUESTIONS, question_of
+from kvdemo.questions.table import Table as Questions
+from kvdemo.report.contents import contents_of
 from kvdemo.report.reproduce import templates
 
 __all__ = ["report_html", "report_markdown"]
 
 WIDTHS_PX = (311, 444)  # inside a card on a phone or in half of a sheet of paper, and in half of a page of 1,000 px
+CHAR_PX, CELL_PX, FIRST_PX = 9, 14, 104  # of a table: a character, what lies beside a cell, the first column
 STACKS_PX = (480, 600, 720, 840, 930, 1020, 9999)  # where the rows of a table become blocks; the last: always
 
 
-def report_html(result: AnyResult, *, decision: CacheDecision | None = None, change: CacheAdvice | None = None) -> str:
+def report_html(
+    result: AnyResult,
+    *,
+    decision: CacheDecision | None = None,
+    change: CacheAdvice | None = None,
+    table: Questions = QUESTIONS,
+) -> str:
     """The report as one HTML page that opens offline and on a phone: no script, nothing loaded, charts as SVG.
 
     decision   what was in force before (page one, part 1); None: it says that nobody looked
     change     "Keep this / Go back" for the arm that somebody chose; None: left out
     """
-    contents = contents_of(result, decision, change)
-    figures = [drawn(figure) for figure in charts_of(result)]
+    question = question_of(result, table)
+    contents = contents_of(question, result, decision, change)
+    figures = [drawn(figure) for figure in question.drawings(result)]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
     return page.render(
@@ -52,12 +60,16 @@ def report_html(result: AnyResult, *, decision: CacheDecision | None = None, cha
 
 
 def report_markdown(
-    result: AnyResult, *, decision: CacheDecision | None = None, change: CacheAdvice | None = None
+    result: AnyResult,
+    *,
+    decision: CacheDecision | None = None,
+    change: CacheAdvice | None = None,
+    table: Questions = QUESTIONS,
 ) -> str:
     """The same report as Markdown for an issue or a pull request: tables and code, no charts."""
     page = templates().get_template("report.md.j2")
     return page.render(
-        **contents_of(result, decision, change),
+        **contents_of(question_of(result, table), result, decision, change),
         md=markdown_text,
         marked=markdown_pieces,
         fenced=fenced,
@@ -65,19 +77,15 @@ def report_markdown(
     )
 
 
-def contents_of(result: AnyResult, decision: CacheDecision | None, change: CacheAdvice | None) -> dict[str, Any]:
-    if isinstance(result, ComparisonResult):
-        return comparison_contents(result, decision, change)
-    return question_contents(result, decision)
-
-
-def charts_of(result: AnyResult) -> Sequence[go.Figure]:
-    return comparison_charts(result) if isinstance(result, ComparisonResult) else question_charts(result)
-
-
 def stack_of(table: Table) -> int:
     """At which width of its place does this table have no room for all its columns?"""
-    return next(px for px in STACKS_PX if px >= table.width_px or px == STACKS_PX[-1])
+    return next(px for px in STACKS_PX if px >= width_px(table) or px == STACKS_PX[-1])
+
+
+def width_px(table: Table) -> int:
+    """About how wide a table is at the least: the first column may break its lines, a heading between its words."""
+    longest = [max(map(len, (*name.split(), *cells))) for name, *cells in zip(table.names, *table.rows, strict=True)]
+    return FIRST_PX + sum(CELL_PX + CHAR_PX * chars for chars in longest[1:])
 
 
 def drawn(figure: go.Figure) -> tuple[str, list[Markup]]:

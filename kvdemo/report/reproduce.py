@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
@@ -12,12 +11,12 @@ from jinja2 import FileSystemLoader, StrictUndefined
 
 from kvdemo.caches.making import SLOTS
 from kvdemo.caches.strategies import slots_for, strategy_of
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.model import ModelFacts
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.in_force.advice import COMPILE_LINES
 from kvdemo.settings import DEFAULT_MODEL
 
-__all__ = ["command_of", "is_local", "model_id", "reproduce_script", "templates", "to_fill_in"]
+__all__ = ["is_local", "model_id", "model_switches", "reproduce_script", "templates", "to_fill_in"]
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -137,20 +136,10 @@ def version(text: str) -> str:
     return "".join(char for char in text if char.isascii() and (char.isalnum() or char in ".+-"))[:40]
 
 
-def command_of(result: ComparisonResult, given: str | None = None) -> str:
-    """The command line that repeats the comparison; sampling other than greedy is not among its options.
+def model_switches(model: ModelFacts, given: str | None = None) -> list[str]:
+    """What names the model on a command line; nothing for the default one.
 
     given   the model as somebody named it on this machine, for a command that stays here
     """
-    spec, named = result.spec, given or model_id(result.model)
-    words = ["python", "-m", "kvdemo", "compare", "--prompt", spec.prompt]
-    words += [] if named == DEFAULT_MODEL else ["--model", named]
-    words += ["--chat"] if spec.as_chat else []
-    words += ["--system", spec.system_prompt] if spec.system_prompt else []
-    words += ["--max-new-tokens", str(spec.max_new_tokens)]
-    for strategy in spec.strategies:
-        words += ["--strategy", strategy]
-    words += ["--rounds", str(spec.rounds)]
-    words += ["--time-budget", f"{spec.time_budget_s:g}"] if spec.time_budget_s else []
-    words += [] if spec.fixed_length else ["--stop-at-end"]
-    return shlex.join(words)
+    named = given or model_id(model)
+    return [] if named == DEFAULT_MODEL else ["--model", named]

@@ -13,28 +13,25 @@ from typing import Any
 
 from kvdemo.experiments.documents import FORMULAS
 from kvdemo.experiments.json_documents import encoded
-from kvdemo.facts.questions import PromptSetResult
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.questions.documents import AnyResult
+from kvdemo.questions.table import QUESTIONS, Table, question_of
 from kvdemo.report.frames import run_numbers
-from kvdemo.report.question_frames import placed_runs
 
 __all__ = ["csv_file", "guarded", "runs_csv"]
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
-def runs_csv(result: AnyResult) -> str:
+def runs_csv(result: AnyResult, table: Table = QUESTIONS) -> str:
     """Every run, warm-ups and unfinished ones included, beside what it was measured with; rows end in CR LF.
 
     There are no comment lines, so that any reader finds one row per run; versions, device, dtype, seed and formulas
     are columns of each row. Runs of a further question have their point, prompt or question in front.
     """
-    setting, own = setting_of(result), own_settings(result)
-    rows = [
-        {**place, **run_numbers(run), **own.get(place.get("prompt_id", ""), {}), **setting}
-        for place, run in placed_runs(result)
-    ]
+    question, setting = question_of(result, table), setting_of(result)
+    own = question.columns(result)
+    rows = [{**place, **run_numbers(run), **own(place), **setting} for place, run in question.runs(result)]
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")
     writer.writeheader()
@@ -42,9 +39,9 @@ def runs_csv(result: AnyResult) -> str:
     return out.getvalue()
 
 
-def csv_file(result: AnyResult) -> str:
+def csv_file(result: AnyResult, table: Table = QUESTIONS) -> str:
     """The same as a file's content: the byte order mark tells a spreadsheet that it is UTF-8, and not its own code page."""
-    return "\ufeff" + runs_csv(result)
+    return "\ufeff" + runs_csv(result, table)
 
 
 def setting_of(result: AnyResult) -> dict[str, Any]:
@@ -66,12 +63,6 @@ def setting_of(result: AnyResult) -> dict[str, Any]:
         **encoded(result.environment),
         "formulas": "; ".join(f"{name} = {formula}" for name, formula in FORMULAS.items()),
     }
-
-
-def own_settings(result: AnyResult) -> dict[str, dict[str, Any]]:
-    """What runs of a set have of their own, by the prompt's id."""
-    prompts = result.prompts if isinstance(result, PromptSetResult) else ()
-    return {item.row.id: {"prompt": item.row.prompt, "system_prompt": item.row.system} for item in prompts}
 
 
 def cell(value: object) -> object:

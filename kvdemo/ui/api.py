@@ -11,6 +11,7 @@ import gradio as gr
 
 from kvdemo.components.wiring import CHATTING, MEASURING, owner_of, unhurried
 from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, run_document
 from kvdemo.facts.events import (
     Finished,
@@ -22,8 +23,8 @@ from kvdemo.facts.events import (
     Working,
 )
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
-from kvdemo.facts.requests import CompareSpec, Message, SamplingParams, checked_text
-from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
+from kvdemo.facts.requests import Message, SamplingParams, checked_text
+from kvdemo.facts.results import ArmFailed, Progress
 
 __all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_dict", "memory_endpoint"]
 
@@ -85,7 +86,7 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
             if not isinstance(strategies, list):
                 raise InvalidRequest("strategies", "must be a list of keys")
             spec = CompareSpec(prompt, tuple(strategies), max_new_tokens, rounds)
-            for step in unhurried(backend.compare(spec, owner=owner_of(request, PLACE), reader=MEASURING)):
+            for step in unhurried(backend.ask(spec, owner=owner_of(request, PLACE), reader=MEASURING)):
                 # Only at a yield can it be noticed that the caller has left: there is progress every half second.
                 if (told := _step_as_dict(step)) is not None:
                     yield told
@@ -142,7 +143,7 @@ def _step_as_dict(step: object) -> dict[str, Any] | None:
     if isinstance(step, Progress):
         return {"event": "progress", **asdict(step)}
     if isinstance(step, ArmFailed):
-        return {"event": "failed", "strategy": step.strategy, "round": step.round, "message": step.message}
+        return {"event": "failed", "strategy": step.arm, "round": step.round, "message": step.message}
     return document(step) if isinstance(step, ComparisonResult) else None
 
 

@@ -10,8 +10,9 @@ import gradio as gr
 from kvdemo.components.choices import strategy_choices, strategy_notes
 from kvdemo.components.exports import Exports
 from kvdemo.components.markup import fragment
-from kvdemo.components.wiring import LIGHT, owner_of
+from kvdemo.components.wiring import LIGHT, bound, owner_of
 from kvdemo.facts.model import Loading
+from kvdemo.questions.table import QUESTIONS, Table
 from kvdemo.settings import Settings
 from kvdemo.ui import api
 from kvdemo.ui.api import add_api
@@ -19,6 +20,7 @@ from kvdemo.ui.chat import tab as chat_tab
 from kvdemo.ui.chat.extras import TIMES_PLACE
 from kvdemo.ui.chat.tab import build_chat_tab
 from kvdemo.ui.compare import tab as compare_tab
+from kvdemo.ui.compare.force import in_force
 from kvdemo.ui.compare.tab import build_compare_tab
 from kvdemo.ui.header import header
 from kvdemo.ui.memory import tab as memory_tab
@@ -28,13 +30,13 @@ from kvdemo.ui.theme import page_style
 __all__ = ["build_page", "page_style"]
 
 TABS = ("chat", "compare", "memory")
-PLACES = (chat_tab.PLACE, *compare_tab.PLACES, memory_tab.PLACE, api.PLACE, TIMES_PLACE)
+PLACES = (chat_tab.PLACE, memory_tab.PLACE, api.PLACE, TIMES_PLACE)
 TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 
 
-def build_page(backend: Any, settings: Settings) -> gr.Blocks:
-    """The page over this backend; build it once per process, launch it with `page_style()`."""
+def build_page(backend: Any, settings: Settings, table: Table = QUESTIONS) -> gr.Blocks:
+    """The page over this backend; build it once per process, launch it with `page_style()`. table: Compare's questions."""
     exports = Exports()
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as demo:
         head = fragment(header(backend.status()), elem_id="kv-header")
@@ -43,24 +45,26 @@ def build_page(backend: Any, settings: Settings) -> gr.Blocks:
             with gr.Tab("Chat", id="chat", elem_id="tab-chat"):
                 chat = build_chat_tab(backend, settings, exports)
             with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare_place:
-                compare = build_compare_tab(backend, settings, exports)
+                compare = build_compare_tab(backend, settings, exports, table)
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
         parts = [head, timer, chat.strategy, chat.strategy_notes]
         told = gr.on([demo.load, timer.tick], _status(backend), None, parts, **LIGHT)
-        told.then(compare.ready, compare.inputs, compare.outputs, **LIGHT)
-        told.then(compare.in_force, None, compare.force, **LIGHT)
+        told.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
+        told.then(bound(in_force, backend), None, compare.force, **LIGHT)
         arrived = demo.load(_opened(memory), None, [tabs, *memory.linked], **LIGHT)
         # Drawing libraries take seconds to import: only for those who look.
         seen = gr.State(False)
-        compare_place.select(compare.seen, compare.seen_inputs, compare.views, **LIGHT)
-        arrived.then(compare.arrived, compare.seen_inputs, compare.views, **LIGHT)
+        compare_place.select(
+            bound(compare_tab.seen, compare), [compare.question, compare.looked], compare.shown, **LIGHT
+        )
+        arrived.then(bound(compare_tab.arrived, compare), [compare.question, compare.looked], compare.shown, **LIGHT)
         memory_place.select(_seen(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         arrived.then(_seen_on_arrival(memory), memory.inputs, [seen, *memory.outputs], **LIGHT)
         told.then(_budget_known(backend, memory), memory.budget_inputs, memory.budget_outputs, **LIGHT)
         told.then(_came(backend, memory), [seen, *memory.inputs], memory.outputs, **LIGHT)
         add_api(backend)
-        demo.unload(_closed(backend))
+        demo.unload(bound(closed, backend, (*PLACES, *compare.places)))
     return demo
 
 
@@ -122,11 +126,9 @@ def _came(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
     return came
 
 
-def _closed(backend: Any) -> Callable[..., None]:
-    def closed(request: gr.Request) -> None:
-        for place in PLACES:
-            owner = owner_of(request, place)
-            backend.stop(owner)
-            backend.release(owner)
-
-    return closed
+def closed(backend: Any, places: tuple[str, ...], request: gr.Request) -> None:
+    """A visitor has left: end what he runs and free what he holds."""
+    for place in places:
+        owner = owner_of(request, place)
+        backend.stop(owner)
+        backend.release(owner)

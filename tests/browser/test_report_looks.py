@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page
 
-from kvdemo.facts.questions import PromptResult, PromptRow, PromptSetResult, PromptSetSpec
+from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.palette import MEANINGS
 from kvdemo.questions.documents import AnyResult
 from kvdemo.questions.prompts.run import compare_set
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 from kvdemo.report.report import report_html
 from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, result_of
 

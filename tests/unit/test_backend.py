@@ -14,24 +14,20 @@ import torch
 from kvdemo.backend import Backend
 from kvdemo.engine.shared_prefix import text_of_length
 from kvdemo.errors import ContextFull, InvalidRequest, ModelNotReady, ModelUnavailable, TooBusy
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting, Working
 from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.facts.plans import MeasuredPoint, MemoryRequest
-from kvdemo.facts.questions import (
-    GrowthResult,
-    GrowthSpec,
-    PrefixResult,
-    PrefixSpec,
-    PromptRow,
-    PromptSetResult,
-    PromptSetSpec,
-)
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, MeasureSpec, Message
-from kvdemo.facts.results import ArmFailed, ComparisonResult, Progress
+from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message
+from kvdemo.facts.results import ArmFailed, Progress
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.states import STARTS_OVER, STATES_ALONE
+from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
+from kvdemo.questions.prefix.spec import PrefixResult, PrefixSpec
+from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
 from kvdemo.settings import Limits, Settings
 from tests.state_models import jamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model, tiny_tokenizer
@@ -102,7 +98,7 @@ def test_the_operators_limits_are_checked_before_anything_runs() -> None:
     with pytest.raises(InvalidRequest, match="21 characters long; the limit here is 20"):
         next(strict.chat((Message("user", "x" * 21),), max_new_tokens=4))
     with pytest.raises(InvalidRequest, match="the limit here, 10"):
-        next(strict.compare(CompareSpec("hi", max_new_tokens=64)))
+        next(strict.ask(CompareSpec("hi", max_new_tokens=64)))
     strict.close()
 
 
@@ -256,7 +252,7 @@ def test_200_visitors_who_come_and_go_leave_memory_and_threads_flat() -> None:
 
 def test_a_comparison_runs_every_arm_in_every_round_and_finds_the_same_tokens(backend: Backend) -> None:
     spec = CompareSpec("The quick brown fox", ("none", "dynamic", "static"), max_new_tokens=10, rounds=2)
-    result = last(backend.compare(spec))
+    result = last(backend.ask(spec))
     assert isinstance(result, ComparisonResult)
     timed = [(run.round, run.strategy) for run in result.runs if not run.warmup]
     assert timed == [(1, "none"), (1, "dynamic"), (1, "static"), (2, "dynamic"), (2, "static"), (2, "none")]
@@ -266,7 +262,7 @@ def test_a_comparison_runs_every_arm_in_every_round_and_finds_the_same_tokens(ba
 
 
 def test_a_lossy_arm_gets_its_largest_logit_gap_and_no_alarm(backend: Backend) -> None:
-    result = last(backend.compare(CompareSpec("The quick brown fox", ("dynamic", "fp8"), max_new_tokens=8)))
+    result = last(backend.ask(CompareSpec("The quick brown fox", ("dynamic", "fp8"), max_new_tokens=8)))
     verdict = result.comparisons[0].verdict
     assert not verdict.expected_equal
     assert verdict.largest_gap is not None
@@ -281,7 +277,7 @@ def test_no_verdict_is_given_on_tokens_that_logits_without_numbers_would_choose(
         return model
 
     backend = ready_backend(model=damaged)
-    *steps, result = backend.compare(CompareSpec(PROMPT, max_new_tokens=4, rounds=2))
+    *steps, result = backend.ask(CompareSpec(PROMPT, max_new_tokens=4, rounds=2))
     told = [step.message for step in steps if isinstance(step, ArmFailed)]
     assert all("logits are not numbers" in words for words in told)
     assert len(told) == 2
@@ -298,7 +294,7 @@ def test_words_that_a_model_masks_out_count_for_nothing_in_the_largest_gap() -> 
         return model
 
     backend = ready_backend(model=masking)
-    *_, result = backend.compare(CompareSpec(PROMPT, ("none", "fp8"), max_new_tokens=8))
+    *_, result = backend.ask(CompareSpec(PROMPT, ("none", "fp8"), max_new_tokens=8))
     gap = result.comparisons[0].verdict.largest_gap
     assert gap is not None
     assert 0 < gap < 5
@@ -306,7 +302,7 @@ def test_words_that_a_model_masks_out_count_for_nothing_in_the_largest_gap() -> 
 
 
 def test_stop_keeps_the_rounds_that_were_done(backend: Backend) -> None:
-    steps = backend.compare(CompareSpec("hi", ("none", "dynamic"), max_new_tokens=20, rounds=50), owner="me")
+    steps = backend.ask(CompareSpec("hi", ("none", "dynamic"), max_new_tokens=20, rounds=50), owner="me")
     done = 0
     for step in steps:
         done += isinstance(getattr(step, "event", None), Finished)
@@ -319,12 +315,12 @@ def test_stop_keeps_the_rounds_that_were_done(backend: Backend) -> None:
 
 def test_an_unknown_strategy_is_refused_before_anything_runs(backend: Backend) -> None:
     with pytest.raises(InvalidRequest, match="'magic' is not one of"):
-        next(backend.compare(CompareSpec("hi", ("none", "magic"))))
+        next(backend.ask(CompareSpec("hi", ("none", "magic"))))
 
 
 def test_growth_measures_every_point_at_the_lengths_that_were_asked(backend: Backend) -> None:
     spec = GrowthSpec("some words to cut prompts from", prompt_tokens=(8, 16), new_tokens=(4,), longest_tokens=64)
-    result = last(backend.growth(spec))
+    result = last(backend.ask(spec))
     assert isinstance(result, GrowthResult)
     assert [point.result.runs[-1].prompt_tokens for point in result.points] == [8, 16]
 
@@ -355,7 +351,7 @@ def test_a_prompt_of_a_length_has_that_length_whatever_the_tokenizer_adds(tokeni
 def test_a_point_of_growth_ran_with_the_length_on_its_label() -> None:
     backend = ready_backend(tokenizer=beginning)
     spec = GrowthSpec("🌍 and more of the same", prompt_tokens=(64, 200), new_tokens=(4,))
-    result = last(backend.growth(spec))
+    result = last(backend.ask(spec))
     assert [point.prompt_tokens for point in result.points] == [
         point.result.runs[-1].prompt_tokens for point in result.points
     ]
@@ -364,14 +360,14 @@ def test_a_point_of_growth_ran_with_the_length_on_its_label() -> None:
 
 def test_a_prompt_set_gives_a_ratio_for_every_prompt(backend: Backend) -> None:
     rows = (PromptRow("one", "row 1"), PromptRow("another one", "row 2"))
-    result = last(backend.prompt_set(PromptSetSpec(rows, max_new_tokens=4)))
+    result = last(backend.ask(PromptSetSpec(rows, max_new_tokens=4)))
     assert isinstance(result, PromptSetResult)
     assert [prompt.result.comparisons[0].ratio is not None for prompt in result.prompts] == [True, True]
 
 
 def test_a_shared_prefix_is_processed_once_and_the_answers_are_the_same(backend: Backend) -> None:
     spec = PrefixSpec("A long system prompt. " * 10, ("one?", "two?"), max_new_tokens=6)
-    result = last(backend.prefix_reuse(spec))
+    result = last(backend.ask(spec))
     assert isinstance(result, PrefixResult)
     prefix = len("<system>" + spec.system_prompt + "\n<user>")
     assert result.prefix.num_tokens == prefix
@@ -392,7 +388,7 @@ def test_a_shared_prefix_just_below_a_power_of_two_leaves_room_for_question_and_
     system_prompt = "x" * (510 - len("<system>\n<user>"))
     questions = ("one?", "a much longer question than the other?")
     spec = PrefixSpec(system_prompt, questions, strategy, max_new_tokens=12)
-    result = last(backend.prefix_reuse(spec))
+    result = last(backend.ask(spec))
     for pair in result.pairs:
         assert (pair.fresh.error, pair.kept.error) == (None, None)
         assert pair.verdict.same_output
@@ -402,7 +398,7 @@ def test_a_shared_prefix_just_below_a_power_of_two_leaves_room_for_question_and_
 def test_both_ways_of_a_shared_prefix_reserve_the_slots_of_the_longest_question_and_answer(backend: Backend) -> None:
     questions = ("one?", "a much longer question than the other?")
     spec = PrefixSpec("Be kind. " * 10, questions, "static", max_new_tokens=12)
-    result = last(backend.prefix_reuse(spec))
+    result = last(backend.ask(spec))
     slots = len("<system>" + spec.system_prompt + "\n<user>" + questions[1] + "\n<assistant>") + 12 - 1
     reserved = {run.cache_bytes // (4 * 2 * 2 * 16 * 4) for runs in prefix_runs(result).values() for run in runs}
     assert reserved == {slots}
@@ -412,7 +408,7 @@ def test_both_ways_of_a_shared_prefix_reserve_the_slots_of_the_longest_question_
 def refusal(backend: Backend, spec: PrefixSpec) -> str:
     """Why it was refused, before anything ran."""
     with pytest.raises(InvalidRequest) as caught:
-        next(backend.prefix_reuse(spec))
+        next(backend.ask(spec))
     return str(caught.value)
 
 
@@ -431,7 +427,7 @@ def test_a_shared_prefix_is_refused_where_the_model_cannot_continue_it(make: Any
 def test_the_shared_prefix_is_what_all_questions_begin_with() -> None:
     """A tokenizer that merges the end of the prefix with how one of the questions begins."""
     merging = ready_backend(tokenizer=lambda: tiny_tokenizer(merges=[(">", "W")]))
-    result = last(merging.prefix_reuse(PrefixSpec("Be kind.", ("What?", "Why?", "how?"), max_new_tokens=4)))
+    result = last(merging.ask(PrefixSpec("Be kind.", ("What?", "Why?", "how?"), max_new_tokens=4)))
     prefix = len("<system>Be kind.\n<user")
     assert result.prefix.num_tokens == prefix
     assert [pair.kept.reused_tokens for pair in result.pairs] == [prefix] * 3
@@ -443,14 +439,14 @@ def test_the_shared_prefix_is_what_all_questions_begin_with() -> None:
 
 LONG_PREFIX = PrefixSpec("A long system prompt. " * 10, ("one?", "two?"), max_new_tokens=3)
 TOGETHER: dict[str, Callable[..., Iterator[Any]]] = {
-    "compare": lambda one, **who: one.compare(CompareSpec(PROMPT, ("dynamic", "fp8"), 3), **who),
-    "growth": lambda one, **who: one.growth(
+    "compare": lambda one, **who: one.ask(CompareSpec(PROMPT, ("dynamic", "fp8"), 3), **who),
+    "growth": lambda one, **who: one.ask(
         GrowthSpec(PROMPT, ("none", "dynamic"), prompt_tokens=(8,), new_tokens=(3,), longest_tokens=64), **who
     ),
-    "prompt_set": lambda one, **who: one.prompt_set(
+    "prompt_set": lambda one, **who: one.ask(
         PromptSetSpec((PromptRow("one", "row 1"),), max_new_tokens=3), **who
     ),
-    "prefix_reuse": lambda one, **who: one.prefix_reuse(LONG_PREFIX, **who),
+    "prefix_reuse": lambda one, **who: one.ask(LONG_PREFIX, **who),
     "measure_memory": lambda one, **who: one.measure_memory(MeasureSpec((16,), ("dynamic", "static")), **who),
     "turns_without_reuse": lambda one, **who: one.turns_without_reuse((ASK, ASK), **who),
 }
@@ -545,7 +541,7 @@ def test_a_model_that_takes_its_time_is_no_silence(name: str, phase: str | None)
 def test_whoever_stops_reading_while_logits_are_compared_ends_that_too() -> None:
     hold, release, forwards = threading.Event(), threading.Event(), []
     backend = ready_backend(model=lambda: held_model(hold, release, forwards))
-    steps = backend.compare(CompareSpec(PROMPT, ("dynamic", "fp8"), 400), owner="me")
+    steps = backend.ask(CompareSpec(PROMPT, ("dynamic", "fp8"), 400), owner="me")
     for step in steps:
         if hold.is_set():
             break  # a sign of life: the logits are being computed
@@ -606,7 +602,7 @@ def test_a_comparison_of_logits_that_fails_or_is_stopped_leaves_the_result_stand
             made.stop("me")
 
     handle = loaded.model.register_forward_hook(hook)
-    for step in made.compare(CompareSpec("hi", ("dynamic", "fp8"), max_new_tokens=4), owner="me"):
+    for step in made.ask(CompareSpec("hi", ("dynamic", "fp8"), max_new_tokens=4), owner="me"):
         comparing = isinstance(step, Progress) and "comparing its logits" in step.phase
     handle.remove()
     assert isinstance(step, ComparisonResult)

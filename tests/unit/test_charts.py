@@ -19,16 +19,17 @@ from kvdemo.charts.colours import dark_rules, faint
 from kvdemo.charts.layer_charts import layer_chart, sharing_chart
 from kvdemo.charts.look import clean, thin
 from kvdemo.charts.memory_growth_chart import growth_chart
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.palette import MEANINGS, PAPER, of_strategy
 from kvdemo.questions.faster.charts import arrival_chart, cache_bytes_chart, step_cost_chart, time_split_chart
+from kvdemo.questions.faster.tables import arms_table
 from kvdemo.questions.faster.work_chart import COMPUTED, READ, work_cells, work_chart, work_words
-from kvdemo.questions.grow.charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart, prefix_chart
+from kvdemo.questions.grow.charts import GROWTH_FIGURES, growth_figure_chart, growth_ratio_chart
+from kvdemo.questions.prefix.charts import prefix_chart
 from kvdemo.questions.prompts.charts import prompt_ratios_chart, prompt_set_chart
-from kvdemo.report.frames import arms_frame
 from tests.drawn import named, texts
 from tests.made_up import growth_of, plan_of, prefix_of, prompt_set_of, result_of, run_of, sliding_layers
 
@@ -154,7 +155,7 @@ def test_what_is_drawn_reads_the_steps_of_a_run_a_few_times_however_many_there_a
     Counted.reads = 0
     for chart in COMPARE_CHARTS:
         chart(result)
-    arms_frame(result)
+    arms_table(result)
     assert 0 < Counted.reads <= 6 * len(runs)
 
 

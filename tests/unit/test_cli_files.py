@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from kvdemo.cli.files import ANY_ENDING, check_targets, read_bytes, read_text, write_all
+from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
 from kvdemo.cli.main import main
 from kvdemo.cli.streams import failure_of, forgiving
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.input_files import read_bytes, read_text
 from tests.tiny import tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -280,7 +281,7 @@ def test_columns_of_a_prompt_file_that_are_not_used_are_named_once_and_stdout_st
 ) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("prompt;lang\nhi;en\nho;en\n")
-    assert compare(folder, "--prompts", str(path), "--json", "-") == 0
+    assert main(["prompts", str(path), "--model", str(folder), "--max-new-tokens", "3", "--json", "-"]) == 0
     out, err = capsys.readouterr()
     assert [item["row"]["prompt"] for item in json.loads(out)["prompts"]] == ["hi", "ho"]
     assert err.count("mine.csv holds what is not used: lang") == 1
@@ -293,7 +294,7 @@ def test_columns_of_a_prompt_file_that_are_not_used_are_named_once_and_stdout_st
         ["memory", "--config"],
         ["inspect", "--config"],
         ["inspect", "--generation-config"],
-        ["compare", "--question", "x", "--shared-prefix"],
+        ["prefix", "--question", "x"],
     ],
 )
 def test_an_empty_file_is_never_taken_for_one_that_was_not_given(
@@ -302,5 +303,5 @@ def test_an_empty_file_is_never_taken_for_one_that_was_not_given(
     path = tmp_path / "empty.json"
     path.write_bytes(content)
     assert main([*arguments, str(path)]) == 2
-    field = arguments[-1].removeprefix("--").replace("-", "_")
+    field = {"x": "file"}.get(arguments[-1], arguments[-1].removeprefix("--").replace("-", "_"))
     assert capsys.readouterr() == ("", f"kvdemo: {field}: {path} is empty\n")

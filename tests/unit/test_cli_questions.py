@@ -31,8 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], folder: Path) -> Callable[..., tuple[int, str, str]]:
-    def call(*arguments: str, command: str = "compare") -> tuple[int, str, str]:
-        status = main([command, "--model", str(folder), *arguments])
+    def call(*arguments: str, command: str = "compare", **options: Any) -> tuple[int, str, str]:
+        status = main([command, "--model", str(folder), *arguments], **options)
         out, err = capsys.readouterr()
         return status, out, err
 
@@ -49,25 +49,27 @@ def document(run: Run, *arguments: str, command: str = "compare") -> Any:
 
 
 def test_growth_measures_every_length_that_was_asked_for(run: Run) -> None:
-    told = document(run, "--grow", "--prompt-lengths", "5,20", "--answer-lengths", "4", "--prompt", "Once upon a time")
+    told = document(
+        run, "--prompt-lengths", "5,20", "--answer-lengths", "4", "--prompt", "Once upon a time", command="grow"
+    )
     assert (told["kind"], told["stopped_because"], told["left_out"]) == ("growth", "points", [])
     assert [(point["prompt_tokens"], point["new_tokens"]) for point in told["points"]] == [(5, 4), (20, 4)]
     assert all(one["same_output"] for point in told["points"] for one in point["comparisons"])
 
 
 def test_growth_is_printed_as_a_sentence_and_a_table(run: Run) -> None:
-    status, out, _ = run("--grow", "--longest", "40", "--answer-lengths", "4")
+    status, out, _ = run("--longest", "40", "--answer-lengths", "4", command="grow")
     assert status == 0
     lines = out.splitlines()
     assert "A first look: one round at each point." in lines[0]
-    assert lines[1] == "tiny, float32, cpu."
+    assert lines[1].startswith("tiny, float32, ")
     assert lines[3].split()[:2] == ["Prompt", "tokens"]
 
 
 def test_prompts_come_from_a_file_as_chat_messages(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"prompt": "hi", "id": "a", "system": "Be brief.", "max_new_tokens": 3}\n{"prompt": "ho"}\n')
-    told = document(run, "--prompts", str(path), "--max-new-tokens", "4")
+    told = document(run, str(path), "--max-new-tokens", "4", command="prompts")
     assert (told["kind"], told["request"]["as_chat"], told["not_run"]) == ("prompt_set", True, [])
     rows = [(one["row"]["id"], one["request"]["max_new_tokens"]) for one in told["prompts"]]
     assert rows == [("a", 3), ("row 2", 4)]
@@ -75,7 +77,7 @@ def test_prompts_come_from_a_file_as_chat_messages(run: Run, tmp_path: Path) -> 
 
 
 def test_the_shipped_set_has_a_name_and_says_which_prompts_are_too_long_here(run: Run) -> None:
-    status, out, err = run("--prompts", "representative")
+    status, out, err = run("representative", command="prompts")
     assert (status, out) == (2, "")
     assert "prompts: news-ferry-timetable: needs 1,579 prompt tokens" in err
 
@@ -83,8 +85,8 @@ def test_the_shipped_set_has_a_name_and_says_which_prompts_are_too_long_here(run
 def test_a_shared_prefix_is_asked_every_question_in_every_round(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "system.txt"
     path.write_text("You know the opening hours of every museum.")
-    arguments = ["--shared-prefix", str(path), "--question", "One?", "--question", "Two?", "--max-new-tokens", "4"]
-    told = document(run, *arguments, "--rounds", "2")
+    arguments = [str(path), "--question", "One?", "--question", "Two?", "--max-new-tokens", "4"]
+    told = document(run, *arguments, "--rounds", "2", command="prefix")
     assert (told["kind"], told["stopped_because"]) == ("prefix_reuse", "questions")
     assert [pair["question"] for pair in told["pairs"]] == ["One?", "Two?"] * 2
     assert all(pair["verdict"]["same_output"] and pair["kept"]["reused_tokens"] > 40 for pair in told["pairs"])
@@ -110,7 +112,7 @@ def test_a_report_keeps_the_models_place_to_itself_and_the_terminal_says_the_com
     status, out, _ = run("--max-new-tokens", "2", "--report", str(target))
     assert status == 0
     assert shlex.split(out.splitlines()[-1])[:8] == [
-        "python", "-m", "kvdemo", "compare", "--prompt", "The red cat was", "--model", str(folder),
+        "python", "-m", "kvdemo", "compare", "--model", str(folder), "--prompt", "The red cat was",
     ]  # fmt: skip
     assert str(folder) not in target.read_text()
     assert f"--model PATH/TO/{folder.name}" in target.read_text()
@@ -128,7 +130,7 @@ def test_csv_says_to_a_spreadsheet_that_it_is_utf_8_and_reads_with_any_reader(ru
 
 def test_a_report_of_a_further_question_is_markdown_where_asked(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "growth.md"
-    assert run("--grow", "--longest", "30", "--answer-lengths", "3", "--report", str(target))[0] == 0
+    assert run("--longest", "30", "--answer-lengths", "3", "--report", str(target), command="grow")[0] == 0
     assert target.read_text().startswith("# ")
 
 
@@ -169,37 +171,41 @@ def test_a_bad_prompt_file_is_named_by_row_before_anything_runs(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    status, out, err = run("--prompts", str(path))
+    status, out, err = run(str(path), command="prompts")
     assert (status, out) == (2, "")
     assert words in err
     assert "round" not in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "words"),
     [
-        (["--prompts", "no-such.txt"], "prompts: there is no file no-such.txt"),
-        (["--grow", "--prompts", "x.txt"], "prompts: cannot go with grow: one question at a time"),
-        (["--grow", "--longest", "1"], "longest_tokens: must be between 2"),
-        (["--grow", "--longest", "2000"], "longest_tokens: 2,000 is beyond the model's 1,024"),
-        (["--grow", "--prompt-lengths", "4,x"], "prompt_lengths: must be whole numbers"),
-        (["--grow", "--answer-lengths", "0"], "new_tokens: must be between 1"),
-        (["--grow", "--prompt-lengths", "4,4"], "prompt_tokens: each length may be named once"),
-        (["--grow", "--time-budget", "0"], "time_budget_s: must be between 1"),
-        (["--grow", "--strategy", "none", "--strategy", "offloaded"], "offloaded cannot be used here"),
-        (["--grow", "--system", "Be brief."], "system: does not belong to grow"),
-        (["--question", "Why?"], "question: does not belong to prompt, but to shared_prefix"),
-        (["--longest", "100"], "longest: does not belong to prompt"),
-        (["--shared-prefix", "no-such.txt"], "question: ask at least one"),
-        (["--shared-prefix", "no-such.txt", "--question", "x"], "shared_prefix: there is no file no-such.txt"),
-        (["--report", "report.pdf"], "report: report.pdf must end in .html or .htm or .md"),
-        (["--report", "no-such-folder/r.html"], "report: there is no folder no-such-folder"),
-        (["--csv", "runs.txt"], "csv: runs.txt must end in .csv"),
-        (["--json", "."], "json: . is a folder"),
+        ("prompts no-such.txt", "prompts: there is no file no-such.txt"),
+        ("compare --grow", "It is a switch of kvdemo grow now."),
+        ("compare --prompts x.txt", "It is a switch of kvdemo prompts FILE now."),
+        ("compare --shared-prefix x.txt", "It is a switch of kvdemo prefix FILE now."),
+        ("compare --question Why?", "It is a switch of kvdemo prefix FILE now."),
+        ("compare --longest 100", "It is a switch of kvdemo grow, and of kvdemo prompts now."),
+        ("grow --system x", "No such option: --system"),
+        ("grow --longest 1", "longest_tokens: must be between 2"),
+        ("grow --longest 2000", "longest_tokens: 2,000 is beyond the model's 1,024"),
+        ("grow --prompt-lengths 4,x", "prompt_lengths: must be whole numbers"),
+        ("grow --answer-lengths 0", "new_tokens: must be between 1"),
+        ("grow --prompt-lengths 4,4", "prompt_tokens: each length may be named once"),
+        ("grow --time-budget 0", "time_budget_s: must be between 1"),
+        ("grow --strategy none --strategy offloaded", "offloaded cannot be used here"),
+        ("compare --strategy none", "strategies: choose between two"),
+        ("prefix no-such.txt", "question: ask at least one"),
+        ("prefix no-such.txt --question x", "file: there is no file no-such.txt"),
+        ("compare --report report.pdf", "report: report.pdf must end in .html or .htm or .md"),
+        ("compare --report no-such-folder/r.html", "report: there is no folder no-such-folder"),
+        ("compare --csv runs.txt", "csv: runs.txt must end in .csv"),
+        ("compare --json .", "json: . is a folder"),
     ],
 )
-def test_wrong_switches_are_one_line_on_stderr_and_exit_2(run: Run, arguments: list[str], words: str) -> None:
-    status, out, err = run(*arguments)
+def test_wrong_switches_are_one_line_on_stderr_and_exit_2(run: Run, line: str, words: str) -> None:
+    command, *arguments = line.split()
+    status, out, err = run(*arguments, command=command)
     assert (status, out) == (2, "")
     told = [line for line in err.splitlines() if line.startswith("kvdemo: ")]
     assert len(told) == 1
@@ -222,28 +228,28 @@ def test_wrong_measurements_are_named_too(run: Run, arguments: list[str], words:
     assert words in err
 
 
-def press_ctrl_c_at(monkeypatch: pytest.MonkeyPatch, phase: str, times: int = 1) -> None:
-    """Press it when the experiment says that it is there, as a terminal would."""
-    follow = session.last
+def pressing_ctrl_c_at(phase: str, times: int = 1) -> Callable[[Iterator[Any]], Any]:
+    """Follows a question and presses it when the question says that it is there, as a terminal would."""
 
-    def pressing(steps: Iterator[Any]) -> Any:
+    def follow(steps: Iterator[Any]) -> Any:
         def seen() -> Iterator[Any]:
-            pressed = 0
+            pressed = False
             for step in steps:
-                if isinstance(step, Progress) and phase in step.phase and pressed < times:
-                    pressed += 1
-                    os.kill(os.getpid(), signal.SIGINT)
+                if isinstance(step, Progress) and phase in step.phase and not pressed:
+                    pressed = True
+                    for _ in range(times):
+                        os.kill(os.getpid(), signal.SIGINT)
                 yield step
 
-        return follow(seen())
+        return session.last(seen())
 
-    monkeypatch.setattr("kvdemo.cli.compare.last", pressing)
+    return follow
 
 
-def test_ctrl_c_prints_and_writes_what_was_done(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    press_ctrl_c_at(monkeypatch, "No cache: round 3")
+def test_ctrl_c_prints_and_writes_what_was_done(run: Run, tmp_path: Path) -> None:
+    follow = pressing_ctrl_c_at("No cache: round 3")
     target = tmp_path / "partial.json"
-    status, out, err = run("--max-new-tokens", "300", "--rounds", "4", "--json", str(target))
+    status, out, err = run("--max-new-tokens", "300", "--rounds", "4", "--json", str(target), follow=follow)
     assert status == 130
     assert "Stopped after 2 of 4 rounds." in out
     assert "Stopping; what was done is kept." in err
@@ -253,17 +259,17 @@ def test_ctrl_c_prints_and_writes_what_was_done(run: Run, monkeypatch: pytest.Mo
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_keeps_the_points_of_a_growth_that_were_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    press_ctrl_c_at(monkeypatch, "20 prompt and 200 new tokens: No cache: round 1")
-    status, out, _ = run("--grow", "--prompt-lengths", "5,20", "--answer-lengths", "200", "--json", "-")
+def test_ctrl_c_keeps_the_points_of_a_growth_that_were_measured(run: Run) -> None:
+    follow = pressing_ctrl_c_at("20 prompt and 200 new tokens: No cache: round 1")
+    status, out, _ = run(
+        "--prompt-lengths", "5,20", "--answer-lengths", "200", "--json", "-", command="grow", follow=follow
+    )
     told = json.loads(out)
     assert (status, told["stopped_because"], told["left_out"]) == (130, "stopped", [[20, 200]])
 
 
-def test_a_second_ctrl_c_ends_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    press_ctrl_c_at(monkeypatch, "Dynamic cache", times=2)
-    # Stopping is what the first one asks for; here it does nothing, so that only the second can end it.
-    monkeypatch.setattr("kvdemo.backend.Backend.stop", lambda *_: None)
-    status, out, err = run("--max-new-tokens", "20", "--rounds", "3")
+def test_a_second_ctrl_c_ends_at_once(run: Run) -> None:
+    follow = pressing_ctrl_c_at("Dynamic cache", times=2)
+    status, out, err = run("--max-new-tokens", "20", "--rounds", "3", follow=follow)
     assert (status, out) == (130, "")
     assert "round 3" not in err

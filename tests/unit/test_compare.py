@@ -11,12 +11,15 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.compare import compare
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult, Noise
+from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.summary import arms, first_difference, summarise
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, SamplingParams
-from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, Script, ScriptedRun, even_times, record
+from kvdemo.facts.requests import GenerationRequest, SamplingParams
+from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
+from kvdemo.questions.faster.words import headline
+from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, Script, ScriptedRun, bench_of, even_times, record
 
 STEP_S = {"none": 0.4, "dynamic": 0.1, "static": 0.2, "static-compiled": 0.05, "fp8": 0.1}
 
@@ -29,8 +32,8 @@ def steady(request: GenerationRequest, earlier: int) -> RunRecord:
 def play(spec: CompareSpec, script: Script = steady, **options: Any) -> tuple[list[Any], ComparisonResult, ScriptedRun]:
     clock = Clock()
     run = ScriptedRun(script, clock, stop=options.get("stop", lambda: False))
-    defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
-    *steps, result = compare(spec, run, **{**defaults, **options})
+    own = {name: options.pop(name) for name in ("prompt_tokens", "warm_up") if name in options}
+    *steps, result = compare(spec, bench_of(run, clock=clock, **options), **own)
     assert isinstance(result, ComparisonResult)
     return steps, result, run
 
@@ -215,7 +218,7 @@ def test_stop_keeps_what_was_done_and_the_half_run_marked() -> None:
 
 def test_closing_the_generator_ends_the_run_and_the_records_seen_can_be_summed_up() -> None:
     run = ScriptedRun(steady, Clock())
-    steps = compare(spec_of(rounds=6), run, model=MODEL, environment=ENVIRONMENT, strategies=ROWS, clock=run.clock)
+    steps = compare(spec_of(rounds=6), bench_of(run, clock=run.clock))
     seen = []
     for step in steps:
         if isinstance(step, ArmEvent) and isinstance(step.event, Finished):
@@ -248,7 +251,7 @@ def test_no_run_begins_after_the_operators_limit() -> None:
 def test_a_strategy_that_cannot_run_is_named_before_anything_runs(key: str, words: str) -> None:
     run = ScriptedRun(steady)
     with pytest.raises(InvalidRequest, match=words):
-        compare(spec_of("none", key), run, model=MODEL, environment=ENVIRONMENT, strategies=ROWS)
+        compare(spec_of("none", key), bench_of(run))
     assert run.requests == []
 
 
@@ -338,7 +341,7 @@ def test_lower_precision_lossy_caches_and_sampling_raise_no_alarm(
 
 
 def test_a_lossy_arm_has_its_largest_logit_gap_up_to_the_difference() -> None:
-    asked: list[tuple[str, str, tuple[int, ...]]] = []
+    asked: list[tuple[Any, ...]] = []
 
     def gap(*arguments: Any) -> Generator[Working, None, float | None]:
         asked.append(arguments)
@@ -348,7 +351,7 @@ def test_a_lossy_arm_has_its_largest_logit_gap_up_to_the_difference() -> None:
         return record(request.strategy, (0.1, 0.2), (1, 2) if request.strategy == "none" else (1, 3))
 
     _, result, _ = play(spec_of("none", "fp8"), script, gap=gap)
-    assert asked == [("none", "fp8", (1,))]
+    assert asked == [("The red cat was", "none", "fp8", (1,))]
     assert result.comparisons[0].verdict.largest_gap == 0.5
 
 
@@ -411,6 +414,42 @@ def test_a_run_of_no_token_is_kept_and_makes_no_ratio() -> None:
     assert len(result.runs) == 4
 
 
+def test_noise_is_the_baseline_beside_itself_in_the_same_rounds() -> None:
+    def script(request: GenerationRequest, earlier: int) -> RunRecord:
+        return record(request.strategy, even_times(0.1, 0.1 * (1.03 if earlier % 2 else 1.0), request.max_new_tokens))
+
+    _, result, run = play(spec_of("dynamic", rounds=6, noise=True), script)
+    assert [one.arm for one in result.runs if one.round == 1] == [None, "dynamic-again"]
+    assert {request.strategy for request in run.requests} == {"dynamic"}
+    assert result.noise is not None
+    assert (result.noise.rounds, result.noise.low, result.noise.high) == (
+        6,
+        pytest.approx(1 / 1.0275),
+        pytest.approx(1.0275),
+    )
+    assert plain(headline(result)).startswith("Two identical runs here differ by up to 3 %")
+
+
+def test_a_difference_within_the_noise_is_called_none() -> None:
+    slower = {"dynamic": 0.1, "static": 0.102}
+
+    def script(request: GenerationRequest, earlier: int) -> RunRecord:
+        return record(request.strategy, even_times(0.1, slower[request.strategy], request.max_new_tokens))
+
+    _, clear, _ = play(spec_of("dynamic", "static", rounds=6), script)
+    assert "made this slower" in plain(headline(clear))
+    _, unclear, _ = play(spec_of("dynamic", "static", rounds=6), script, noise=Noise(1.0, 0.97, 1.03, 6))
+    assert plain(headline(unclear)).startswith("No difference we can see")
+    assert "Two identical runs differ by up to 3 % on this machine." in plain(headline(unclear))
+
+
+def test_unknown_ids_leave_the_verdict_open() -> None:
+    runs = [record(key, (0.1, 0.2), token_ids=None, num_new_tokens=2, round=1) for key in ("none", "dynamic")]
+    result = summarise(spec_of(), runs, model=MODEL, environment=ENVIRONMENT, strategies=ROWS)
+    assert result.comparisons[0].verdict.same_output is None
+    assert [run.new_tokens for run in result.runs] == [2, 2]
+
+
 # --- nobody who reads is left without a sign of life -------------------------------------------------------------------
 
 
@@ -427,15 +466,8 @@ def test_nothing_is_further_apart_than_half_a_second_while_slow_runs_go_on_and_l
             yield Working(clock.now_s)
         return 0.25
 
-    steps = compare(
-        spec_of("none", "fp8", max_new_tokens=3),
-        ScriptedRun(slow, clock),
-        model=MODEL,
-        environment=ENVIRONMENT,
-        strategies=ROWS,
-        clock=clock,
-        gap=gap,
-    )
+    bench = bench_of(ScriptedRun(slow, clock), clock=clock, gap=gap)
+    steps = compare(spec_of("none", "fp8", max_new_tokens=3), bench)
     for step in steps:
         if isinstance(step, Progress | ComparisonResult):
             told_s.append(clock.now_s)
@@ -468,8 +500,7 @@ def test_a_run_that_is_stopped_keeps_every_token_it_was_told_to_have_made() -> N
         ended = {"status": "cancelled", "finish_reason": "cancelled", "positions_computed": (4, 1, 1)}
         yield Finished("cancelled", record(request.strategy, even_times(0.1, 0.1, 3), **ended))
 
-    options: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS}
-    *_, result = compare(spec_of(), run, stop=lambda: stopped, **options)
+    *_, result = compare(spec_of(), bench_of(run, stop=lambda: stopped))
     assert isinstance(result, ComparisonResult)
     (only,) = result.runs
     assert (only.status, only.token_ids, only.positions_computed) == ("cancelled", (0, 1, 2), (4, 1, 1))

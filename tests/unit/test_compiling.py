@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kvdemo.caches.strategies import strategy_of
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.events import Finished
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import CompareSpec, GenerationRequest, Message
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.stream import stream
@@ -121,7 +121,7 @@ def test_a_comparison_compiles_in_the_warm_up_only_and_leaves_no_process(tiny: L
     torch.compiler.reset()  # another test may have compiled the same code
     backend = ready_backend()
     spec = CompareSpec("hi there", ("dynamic", "static-compiled"), max_new_tokens=12, rounds=2)
-    *_, result = backend.compare(spec)
+    *_, result = backend.ask(spec)
     backend.close()
     assert isinstance(result, ComparisonResult)
     compiled = [run for run in result.runs if run.strategy == "static-compiled"]

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, dumps, from_document, loads
 from kvdemo.experiments.summary import summarise
-from kvdemo.experiments.wording import headline, scope_line
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.questions.faster.words import headline, scope
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, even_times, record
 
 
@@ -68,7 +67,7 @@ def test_opened_again_it_is_the_same_comparison() -> None:
     again = from_document(loads(dumps(document(result))))
     assert again == result
     assert document(again) == document(result)
-    assert (headline(again), scope_line(again)) == (headline(result), scope_line(result))
+    assert (headline(again), scope(again)) == (headline(result), scope(result))
 
 
 def test_a_document_from_before_it_was_recorded_opens_and_does_not_say_where_it_was_measured() -> None:

@@ -10,17 +10,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from kvdemo.experiments.tables import runs_table
 from kvdemo.facts.plans import Capacity, LayerFootprint, MeasuredLayer, MeasuredPoint
 from kvdemo.facts.records import RunRecord
-from kvdemo.report.frames import (
-    arms_frame,
-    differences_frame,
-    fits_frame,
-    measured_frame,
-    run_numbers,
-    runs_frame,
-    runs_table,
-)
+from kvdemo.questions.faster.question import FASTER
+from kvdemo.questions.faster.tables import arms_table
+from kvdemo.report.frames import differences_frame, fits_frame, measured_frame, run_numbers, runs_frame
 from kvdemo.report.spreadsheet import guarded, runs_csv
 from tests.made_up import plan_of, result_of, run_of
 
@@ -37,7 +32,7 @@ def test_the_table_has_one_row_per_arm_with_median_spread_and_count() -> None:
         for key, ends in times.items()
         for number, end in enumerate((9.0, *ends))
     ]
-    frame = arms_frame(replace(result, runs=tuple(runs)))
+    frame = arms_table(replace(result, runs=tuple(runs)))
     assert list(frame["Strategy"]) == ["No cache", "Dynamic cache"]
     assert list(frame["Total, median"]) == ["2.2 s", "600 ms"]
     assert list(frame["Range"]) == ["2.0 s to 2.4 s", "500 ms to 700 ms"]
@@ -48,14 +43,14 @@ def test_the_table_has_one_row_per_arm_with_median_spread_and_count() -> None:
 def test_an_arm_without_a_finished_run_keeps_its_row_and_says_so() -> None:
     result = result_of(rounds=1)
     runs = [run_of("none", (0.1, 0.2)), run_of("dynamic", (), status="failed", error="out of memory")]
-    frame = arms_frame(replace(result, runs=tuple(runs)))
+    frame = arms_table(replace(result, runs=tuple(runs)))
     assert list(frame["Total, median"]) == ["200 ms", "n/a"]
     assert list(frame["Runs"]) == ["1", "0, 1 left out"]
 
 
 def test_runs_without_tokens_or_with_one_have_no_speed() -> None:
     result = replace(result_of(rounds=1), runs=(run_of("none", (), status="cancelled"), run_of("dynamic", (0.3,))))
-    frame = runs_table(result)
+    frame = runs_table(FASTER.runs(result), result.labels)
     assert list(frame["First token"]) == ["n/a", "300 ms"]
     assert list(frame["Per token"]) == ["n/a", "n/a"]
     assert list(frame["Speed"]) == ["n/a", "n/a"]

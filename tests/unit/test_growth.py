@@ -8,16 +8,16 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
+from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.summary import arms
-from kvdemo.experiments.wording import plain
-from kvdemo.facts.questions import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Progress
 from kvdemo.questions.documents import any_document, from_any_document
-from kvdemo.questions.grow.run import chosen_points, growth
-from kvdemo.questions.words import growth_headline
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, record
+from kvdemo.questions.grow.run import chosen_points, grow
+from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
+from kvdemo.questions.grow.words import headline as growth_headline
+from tests.scripted import Clock, ScriptedRun, bench_of, record
 
 
 def script(request: GenerationRequest, earlier: int) -> RunRecord:
@@ -34,9 +34,7 @@ def script(request: GenerationRequest, earlier: int) -> RunRecord:
 def play(spec: GrowthSpec, **options: Any) -> tuple[list[Any], GrowthResult, ScriptedRun]:
     clock = Clock()
     run = ScriptedRun(script, clock)
-    defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
-    defaults["prompt_of"] = lambda length: ("x" * length, length)
-    *steps, result = growth(spec, run, **{**defaults, **options})
+    *steps, result = grow(spec, bench_of(run, clock=clock, **options))
     assert isinstance(result, GrowthResult)
     return steps, result, run
 
@@ -96,7 +94,7 @@ def test_when_the_time_is_up_it_says_what_was_left_out() -> None:
 
 def test_a_point_is_labelled_with_the_length_that_its_prompt_really_has() -> None:
     spec = GrowthSpec("text", prompt_tokens=(10, 100), new_tokens=(5,), time_budget_s=None)
-    steps, result, run = play(spec, prompt_of=lambda length: ("x" * (length - 1), length - 1))
+    steps, result, run = play(spec, text_of=lambda _, length: ("x" * (length - 1), length - 1))
     assert [(point.prompt_tokens, point.new_tokens) for point in result.points] == [(9, 5), (99, 5)]
     assert {step.phase.split(":")[0] for step in steps if isinstance(step, Progress)} == {
         "9 prompt and 5 new tokens",
@@ -107,7 +105,7 @@ def test_a_point_is_labelled_with_the_length_that_its_prompt_really_has() -> Non
 
 
 def test_a_text_from_which_a_point_cannot_be_cut_is_refused_before_anything_is_measured() -> None:
-    def cut(length: int) -> tuple[str, int]:
+    def cut(text: str, length: int) -> tuple[str, int]:
         if length > 10:
             raise InvalidRequest("prompt", "no prompt of that length can be cut from this text")
         return "x" * length, length
@@ -115,7 +113,7 @@ def test_a_text_from_which_a_point_cannot_be_cut_is_refused_before_anything_is_m
     run = ScriptedRun(script, Clock())
     spec = GrowthSpec("text", prompt_tokens=(10, 100), new_tokens=(5,), time_budget_s=None)
     with pytest.raises(InvalidRequest, match="can be cut"):
-        list(growth(spec, run, prompt_of=cut, model=MODEL, environment=ENVIRONMENT, strategies=ROWS, clock=run.clock))
+        list(grow(spec, bench_of(run, text_of=cut, clock=run.clock)))
     assert run.requests == []
 
 
@@ -127,16 +125,7 @@ def test_stop_keeps_the_points_that_were_measured() -> None:
         return len(run.closed) >= runs_before_stop
 
     spec = GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5, 10), time_budget_s=None)
-    *_, result = growth(
-        spec,
-        run,
-        prompt_of=lambda length: ("x" * length, length),
-        model=MODEL,
-        environment=ENVIRONMENT,
-        strategies=ROWS,
-        clock=run.clock,
-        stop=stop,
-    )
+    *_, result = grow(spec, bench_of(run, clock=run.clock, stop=stop))
     assert isinstance(result, GrowthResult)
     assert (len(result.points), result.stopped_because, result.left_out) == (1, "stopped", ((10, 10),))
 
@@ -170,15 +159,7 @@ def test_a_point_that_is_refused_in_the_middle_costs_none_that_was_measured() ->
 
     clock = Clock()
     spec = GrowthSpec("text", prompt_tokens=(10, 20), new_tokens=(5,))
-    *_, result = growth(
-        spec,
-        ScriptedRun(scripted, clock),
-        model=MODEL,
-        environment=ENVIRONMENT,
-        strategies=ROWS,
-        clock=clock,
-        prompt_of=lambda length: ("x" * length, length),
-    )
+    *_, result = grow(spec, bench_of(ScriptedRun(scripted, clock), clock=clock))
     assert [point.prompt_tokens for point in result.points] == [10, 20]
     assert result.points[0].result.comparisons[0].ratio is not None
     assert {run.status for run in result.points[1].result.runs} == {"failed"}

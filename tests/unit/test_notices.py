@@ -14,13 +14,14 @@ import pytest
 
 from kvdemo.cli.main import main
 from kvdemo.cli.results import print_result
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.documents import dumps, loads
+from kvdemo.experiments.notices import notices
 from kvdemo.facts.events import Finished, PromptEncoded
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.questions.documents import AnyResult, any_document, from_any_document
-from kvdemo.questions.words import notices
+from kvdemo.questions.table import question_of
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.ui.api import event_as_dict
@@ -70,10 +71,10 @@ RESULTS: dict[str, Callable[[], AnyResult]] = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_form_of_a_result_says_it_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = RESULTS[name]()
-    assert notices(result) == (SAID,)
-    print_result(result)
+    assert notices(question_of(result).runs(result)) == (SAID,)
+    print_result(question_of(result), result)
     assert capsys.readouterr().out.count(f"Note: {SAID}\n") == 1
-    assert headline_card(result).count(SAID) == 1
+    assert headline_card(question_of(result), result).count(SAID) == 1
     assert report_html(result).split("1. What is in force")[0].count(SAID) == 1
     assert report_markdown(result).split("1. What is in force")[0].count(f"- {SAID}\n") == 1
     assert any(SAID in row["notices"] for row in csv.DictReader(io.StringIO(runs_csv(result))))
@@ -82,20 +83,22 @@ def test_every_form_of_a_result_says_it_once(name: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_file_keeps_it_and_says_it_again(name: str) -> None:
     opened = from_any_document(loads(dumps(any_document(RESULTS[name]()))))
-    assert notices(opened) == (SAID,)
+    assert notices(question_of(opened).runs(opened)) == (SAID,)
 
 
 def test_what_concerns_some_prompts_of_a_set_is_said_of_these() -> None:
     result = prompt_set_of(["one", "two", "three"])
     second = replace(result.prompts[1], result=comparison(result.prompts[1].result))
-    assert notices(replace(result, prompts=(result.prompts[0], second, result.prompts[2]))) == (f"two: {SAID}",)
+    some = replace(result, prompts=(result.prompts[0], second, result.prompts[2]))
+    assert notices(question_of(some).runs(some)) == (f"two: {SAID}",)
 
 
 def test_a_file_from_before_there_were_notices_opens() -> None:
     document = any_document(result_of(rounds=1, new_tokens=4))
     for run in document["runs"]:
         del run["notices"]
-    assert notices(from_any_document(document)) == ()
+    opened = from_any_document(document)
+    assert notices(question_of(opened).runs(opened)) == ()
 
 
 @pytest.fixture(scope="module")

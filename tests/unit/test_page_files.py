@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -13,15 +12,17 @@ import pytest
 from kvdemo.components.exports import Exports, saved
 from kvdemo.components.uploads import read_upload
 from kvdemo.errors import InvalidRequest
+from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
 from kvdemo.ui.chat import extras as chat_extras
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.conversation_file import opened
-from kvdemo.ui.compare import area as compare_area
+from kvdemo.ui.compare.area import save
 from kvdemo.ui.compare.beside import hidden
-from kvdemo.ui.compare.tab import _ready, _show_question
+from kvdemo.ui.compare.tab import CompareTab, build_compare_tab, ready, turn_to
 from kvdemo.ui.memory.models import uploaded
 from tests.fake_backend import FakeBackend
+from tests.made_up import result_of
 
 LIMIT = Settings().limits.upload_bytes
 CONFIG = '{"model_type": "größe"}'
@@ -57,15 +58,25 @@ def test_the_buttons_of_chat_and_compare_save_after_the_folder_is_gone() -> None
     path, words = chat_extras._saved(exports, FakeBackend(), "json")(Conversation(), "")
     assert json.loads(Path(path).read_text())["kind"] == "conversation"
     assert "Saved as" in words
-    nothing = compare_area._saved(FakeBackend(), exports, "faster", "json", "json")(None, None)
-    assert nothing == [gr.skip(), gr.skip()]
+    (area, *_), result = compare_tab(exports).areas, result_of(rounds=1)
+    shutil.rmtree(Path(path).parent.parent)
+    path, words = save(area, FakeBackend(), exports, QUESTIONS, "json", "json", result, None)
+    assert json.loads(Path(path).read_text())["kind"] == "comparison"
+    assert "Saved as" in words
+    assert save(area, FakeBackend(), exports, QUESTIONS, "json", "json", None, None) == gr.skip()
+
+
+def compare_tab(exports: Exports) -> CompareTab:
+    """The tab, in a page of its own."""
+    with gr.Blocks():
+        return build_compare_tab(FakeBackend(), Settings(), exports, QUESTIONS)
 
 
 def test_every_output_gets_an_update_of_its_own() -> None:
     """Gradio takes the value out of an update while it shows it: a second output would get none."""
-    ready: list[Any] = _ready(FakeBackend())("prompt", "", "")
-    for values in (hidden(), ready, _show_question("prompts")):
-        updates = [value for value in values if isinstance(value, dict) and value != gr.skip()]
+    tab = compare_tab(Exports())
+    for values in (hidden(tab.beside), ready(tab, "prompt", "", ""), turn_to(tab, "prompts", ())):
+        updates = [value for value in values.values() if isinstance(value, dict)]
         assert updates
         assert len({id(value) for value in updates}) == len(updates)
 

@@ -10,17 +10,17 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.wording import plain
+from kvdemo.experiments.pieces import plain
 from kvdemo.facts.events import Working
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import ArmEvent, Progress
+from kvdemo.facts.results import ArmEvent, PreparedPrefix, Progress
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.prefix.code import PREFIX_CODE
 from kvdemo.questions.prefix.run import pays_after, prefix_reuse
-from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
-from kvdemo.questions.words import prefix_headline
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, ScriptedRun, even_times, record
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
+from kvdemo.questions.prefix.words import headline as prefix_headline
+from tests.scripted import Clock, ScriptedPrefix, ScriptedRun, bench_of, even_times, record
 
 PREFIX = PreparedPrefix(num_tokens=500, cache_bytes=23_040_000, prepare_s=0.9)
 
@@ -51,10 +51,8 @@ def play(spec: PrefixSpec, kept_script: Any = kept, **options: Any) -> tuple[lis
 
         return ScriptedRun(noted, clock, stop=options.get("stop", lambda: False))
 
-    defaults: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
-    *steps, result = prefix_reuse(
-        spec, noting("fresh", fresh), noting("kept", kept_script), lambda _: prepared(clock), **{**defaults, **options}
-    )
+    prefix = ScriptedPrefix(lambda: prepared(clock), noting("kept", kept_script))
+    *steps, result = prefix_reuse(spec, bench_of(noting("fresh", fresh), share=prefix.share, clock=clock, **options))
     assert isinstance(result, PrefixResult)
     return steps, result, order
 
@@ -117,13 +115,13 @@ def test_every_question_gets_the_same_slots_both_ways() -> None:
         slots.append(request.cache_slots)
         return kept(request, earlier)
 
-    play(spec_of(2), noted, cache_slots=700)
-    assert slots == [700] * 3
+    play(spec_of(2), noted)
+    assert slots == [600] * 3
 
 
 def test_events_name_the_arm_they_belong_to() -> None:
     steps, _, _ = play(spec_of(1))
-    assert {step.strategy for step in steps if isinstance(step, ArmEvent)} == {"fresh", "kept"}
+    assert {step.arm for step in steps if isinstance(step, ArmEvent)} == {"fresh", "kept"}
 
 
 @pytest.mark.parametrize(
@@ -201,9 +199,9 @@ def test_the_code_that_does_it_runs_and_answers_as_without_a_kept_prefix(
 
 def test_a_long_prefix_is_prepared_with_a_step_every_half_second() -> None:
     clock, told_s = Clock(), []
-    run, again = ScriptedRun(fresh, clock), ScriptedRun(kept, clock)
-    options: dict[str, Any] = {"model": MODEL, "environment": ENVIRONMENT, "strategies": ROWS, "clock": clock}
-    for step in prefix_reuse(spec_of(1), run, again, lambda _: prepared(clock, beats=40), **options):
+    prefix = ScriptedPrefix(lambda: prepared(clock, beats=40), ScriptedRun(kept, clock))
+    bench = bench_of(ScriptedRun(fresh, clock), share=prefix.share, clock=clock)
+    for step in prefix_reuse(spec_of(1), bench):
         if isinstance(step, Progress) and step.phase == "processing the prefix once":
             told_s.append(step.elapsed_s - (told_s[0] if told_s else 0))
     assert isinstance(step, PrefixResult)

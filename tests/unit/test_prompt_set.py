@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments import prompt_file
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.experiments.prompt_file import kind_of, read_prompts
-from kvdemo.experiments.wording import plain
-from kvdemo.facts.questions import PromptResult, PromptRow, PromptSetResult, PromptSetSpec
+from kvdemo.experiments.pieces import plain
+from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.prompts.run import prompt_set
-from kvdemo.questions.words import prompt_set_headline
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, Script, ScriptedRun, even_times, record
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
+from kvdemo.questions.prompts.words import headline as prompt_set_headline
+from tests.scripted import Clock, Script, ScriptedRun, bench_of, even_times, record
 
 SHIPPED = Path(__file__).parents[2] / "assets" / "prompts" / "representative.jsonl"
 
@@ -157,19 +157,18 @@ def _text(request: GenerationRequest) -> str:
     return request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
 
 
+def text_of(request: GenerationRequest) -> str:
+    """What the person asks."""
+    return request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content  # type: ignore[union-attr]
+
+
 def play(
     spec: PromptSetSpec, script: Script = steady, **options: Any
 ) -> tuple[list[Any], PromptSetResult, ScriptedRun]:
     clock = Clock()
     run = ScriptedRun(script, clock)
-    defaults: dict[str, Any] = {
-        "count_tokens": lambda one: len(one.prompt),
-        "model": MODEL,
-        "environment": ENVIRONMENT,
-        "strategies": ROWS,
-        "clock": clock,
-    }
-    *steps, result = prompt_set(spec, run, **{**defaults, **options})
+    options.setdefault("count", lambda request: len(text_of(request)))
+    *steps, result = prompt_set(spec, bench_of(run, clock=clock, **options))
     assert isinstance(result, PromptSetResult)
     return steps, result, run
 
@@ -218,14 +217,7 @@ def test_prompts_that_do_not_fit_are_all_named_before_anything_runs() -> None:
     run = ScriptedRun(steady)
     spec = PromptSetSpec(rows_of("x" * 50, "y", "z" * 40), max_new_tokens=10, longest_tokens=45)
     with pytest.raises(InvalidRequest, match=r"p1: needs 50 prompt tokens and 10 new ones; .* 45 tokens; p3: needs 40"):
-        prompt_set(
-            spec,
-            run,
-            count_tokens=lambda one: len(one.prompt),
-            model=MODEL,
-            environment=ENVIRONMENT,
-            strategies=ROWS,
-        )
+        prompt_set(spec, bench_of(run, count=lambda request: len(text_of(request))))
     assert run.requests == []
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvdemo.charts.chat_charts import first_token_chart
-from kvdemo.questions.grow.charts import growth_ratio_chart, prefix_chart
+from kvdemo.questions.grow.charts import growth_ratio_chart
+from kvdemo.questions.prefix.charts import prefix_chart
 from kvdemo.questions.prompts.charts import prompt_ratios_chart, prompt_set_chart
 from tests.drawn import named, texts
 from tests.made_up import growth_of, prefix_of, prompt_set_of, run_of

@@ -16,15 +16,17 @@ import torch
 
 from kvdemo.caches.strategies import STRATEGIES, Strategy
 from kvdemo.charts.static_svg import figure_svg
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.requests import SamplingParams
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.questions.faster.charts import arrival_chart, step_cost_chart
+from kvdemo.questions.faster.question import FASTER
+from kvdemo.questions.faster.words import open_points
+from kvdemo.report.contents import command_line
 from kvdemo.report.report import fenced, markdown_text, report_html, report_markdown
-from kvdemo.report.reproduce import arguments, command_of, reproduce_script
-from kvdemo.report.unknowns import not_yet_known
+from kvdemo.report.reproduce import arguments, reproduce_script
 from tests.made_up import MODEL, advice_of, result_of, run_of
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -151,13 +153,13 @@ def test_a_fence_is_longer_than_any_inside() -> None:
 
 
 def test_what_is_not_known_follows_the_evidence() -> None:
-    first = not_yet_known(result_of(rounds=1), None)
+    first = open_points(result_of(rounds=1), None)
     assert first[0].startswith("Which cache your application uses now")
     assert any("one round was completed" in sentence for sentence in first)
     assert any("demonstration prompt" in sentence for sentence in first)
-    full = not_yet_known(result_of(rounds=6, prompt="Mine"), DECISION)
+    full = open_points(result_of(rounds=6, prompt="Mine"), DECISION)
     assert not any("rounds" in sentence or "demonstration" in sentence for sentence in full)
-    assert any("quality" in sentence for sentence in not_yet_known(result_of(("none", "fp8")), DECISION))
+    assert any("quality" in sentence for sentence in open_points(result_of(("none", "fp8")), DECISION))
 
 
 def test_a_result_with_a_strategy_of_a_later_version_still_makes_a_report() -> None:
@@ -180,7 +182,7 @@ def test_static_charts_are_sound_xml_of_the_width_asked_for() -> None:
 
 def test_the_command_repeats_the_comparison() -> None:
     result = result_of(("none", "dynamic"), rounds=6, prompt="it's")
-    assert command_of(result) == (
+    assert command_line(FASTER, result) == (
         "python -m kvdemo compare --prompt 'it'\"'\"'s' --max-new-tokens 120 "
         "--strategy none --strategy dynamic --rounds 6"
     )
@@ -192,7 +194,7 @@ IN_A_FOLDER = replace(MODEL, name="tiny-talker", source="Weights from the folder
 
 def test_a_model_of_the_hub_is_named_by_its_full_id() -> None:
     result = result_of(rounds=1, model=OF_THE_HUB)
-    assert "--model some-owner/tiny-talker " in command_of(result)
+    assert "--model some-owner/tiny-talker " in command_line(FASTER, result)
     assert "else 'some-owner/tiny-talker'" in reproduce_script(result)
     for form in (report_html, report_markdown):
         assert "stands for the model" not in form(result)
@@ -200,8 +202,10 @@ def test_a_model_of_the_hub_is_named_by_its_full_id() -> None:
 
 def test_a_folder_of_this_machine_is_a_place_to_fill_in_for_others_and_itself_in_the_local_command() -> None:
     result = result_of(rounds=1, model=IN_A_FOLDER)
-    assert "--model PATH/TO/tiny-talker " in command_of(result)
-    assert "--model ./my models/tiny-talker" in " ".join(shlex.split(command_of(result, "./my models/tiny-talker")))
+    assert "--model PATH/TO/tiny-talker " in command_line(FASTER, result)
+    assert "--model ./my models/tiny-talker" in " ".join(
+        shlex.split(command_line(FASTER, result, "./my models/tiny-talker"))
+    )
     assert "else 'PATH/TO/tiny-talker'" in reproduce_script(result)
     for form in (report_html, report_markdown):
         assert "stands for the model: put in its folder" in form(result)
@@ -210,12 +214,12 @@ def test_a_folder_of_this_machine_is_a_place_to_fill_in_for_others_and_itself_in
 
 def test_a_folder_that_is_called_like_the_default_model_is_not_taken_for_it() -> None:
     result = result_of(rounds=1, model=replace(IN_A_FOLDER, name="SmolLM2-135M-Instruct"))
-    assert "--model PATH/TO/SmolLM2-135M-Instruct " in command_of(result)
+    assert "--model PATH/TO/SmolLM2-135M-Instruct " in command_line(FASTER, result)
 
 
 def test_a_result_from_before_ids_were_kept_leaves_the_owner_open() -> None:
     old = replace(MODEL, name="tiny-talker", revision="0123abc", source="Weights from the local hub cache.")
-    assert "--model OWNER/tiny-talker " in command_of(result_of(rounds=1, model=old))
+    assert "--model OWNER/tiny-talker " in command_line(FASTER, result_of(rounds=1, model=old))
 
 
 def test_the_script_is_short_and_needs_transformers_only() -> None:

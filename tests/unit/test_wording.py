@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.summary import summarise
-from kvdemo.experiments.wording import headline, plain, scope_line
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult
+from kvdemo.questions.faster.words import headline, scope
 from tests.scripted import ENVIRONMENT, MODEL, ROWS, even_times, record
 
 
@@ -170,13 +170,13 @@ def test_without_a_whole_round_it_says_what_went_wrong() -> None:
 
 def test_the_scope_line_names_model_dtype_machine_and_prompt() -> None:
     result = result_of({"none": [4.0], "dynamic": [1.0]})
-    assert scope_line(result) == (
+    assert scope(result) == (
         "SmolLM2-135M-Instruct, float32, 2 CPU cores, 4 prompt tokens. Other models, machines and lengths give other numbers."
     )
     on_gpu = replace(
         result, model=replace(MODEL, device="cuda:0"), environment=replace(ENVIRONMENT, accelerator="NVIDIA T4")
     )
-    assert "float32, NVIDIA T4, 4 prompt" in scope_line(on_gpu)
+    assert "float32, NVIDIA T4, 4 prompt" in scope(on_gpu)
 
 
 def test_a_further_arm_that_is_slower_is_said_to_take_longer() -> None:

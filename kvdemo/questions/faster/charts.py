@@ -5,29 +5,21 @@ All rounds are drawn faint and their median strong. How much was computed is dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
 
 import plotly.graph_objects as go
 
 from kvdemo.charts.arms import Arm, arms_of
 from kvdemo.charts.lines import banner, banner_px, dots, faint_lines, line_label, strong_line
 from kvdemo.charts.look import TEXT_PX, Spot, blank, note
-from kvdemo.experiments.statistics import MIN_ROUNDS, MIN_STEPS
-from kvdemo.facts.results import ComparisonResult, Line
+from kvdemo.charts.step_lines import fitted_ms, level, slope_words
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.units import format_bytes, format_seconds
 from kvdemo.palette import MEANINGS
+from kvdemo.questions.faster.work_chart import work_chart
 
-__all__ = [
-    "arrival_chart",
-    "cache_bytes_chart",
-    "fitted_ms",
-    "level",
-    "slope_words",
-    "step_cost_chart",
-    "time_split_chart",
-]
+__all__ = ["arrival_chart", "cache_bytes_chart", "draw", "drawings", "step_cost_chart", "time_split_chart"]
 
 MIB = 2**20
 PLOT_PX = 206
@@ -120,16 +112,6 @@ def usual_ms(arm: Arm) -> float:
     return steps[int(0.98 * (len(steps) - 1))]
 
 
-def level(steps: Sequence[float]) -> Line:
-    """The mean of the steps, s: the line where no slope is seen."""
-    return Line(fmean(steps), 0.0)
-
-
-def fitted_ms(line: Line, steps: int) -> tuple[float, float]:
-    """The fitted line at the first and at the last step, ms."""
-    return (line.intercept + line.slope) * 1000, (line.intercept + line.slope * steps) * 1000
-
-
 def room_between(ends: Sequence[tuple[float, float]], tops: Sequence[float], ms_per_px: float) -> bool:
     """Does a label fit between each arm's points and the next line above?
 
@@ -141,22 +123,6 @@ def room_between(ends: Sequence[tuple[float, float]], tops: Sequence[float], ms_
         and min(sum(ends[high]) / 2, ends[high][1]) - tops[low] > (2 * TEXT_PX + 4) * ms_per_px
         for low, high in pairwise(order)
     )
-
-
-def slope_words(line: Line, *, rounds: int, steps: int) -> str:
-    """What the first step takes and what each token of context adds; of a level line the mean. Never "flat".
-
-    Where too little was measured to see a slope (rounds, and steps of each), that is said.
-    """
-    start_ms, added_ms = (line.intercept + line.slope) * 1000, line.slope * 1000
-    start = f"{start_ms:.0f} ms" if 10 <= start_ms < 1000 else format_seconds(start_ms / 1000)
-    if not line.slope:
-        few = f" in {rounds} rounds" if 1 < rounds < MIN_ROUNDS else ""
-        if rounds == 1 and steps < MIN_STEPS:
-            few = f" in {steps} {'step' if steps == 1 else 'steps'}"
-        return f"{start}, no slope seen{few}"
-    added = f"{abs(added_ms):.2g}" if abs(added_ms) >= 0.001 else f"{abs(added_ms):.4f}"
-    return f"{start}, {'−' if added_ms < 0 else '+'} {added} ms per token of context"
 
 
 def time_split_chart(result: ComparisonResult) -> go.Figure:
@@ -242,3 +208,19 @@ def cache_bytes_chart(result: ComparisonResult) -> go.Figure:
         spot = Spot(1, series[0][-1][0] / MIB, (0, 14), anchor="right", refs=("paper", "y"))
         line_label(figure, meaning, text, spot)
     return figure
+
+
+def draw(result: ComparisonResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
+    """The page's figures in their order; None where there is nothing to draw."""
+    counted = [run for run in result.runs if run.counts]
+    if not counted:
+        return [None] * 5
+    holds = any(held for run in counted for held, _ in run.cache_bytes_by_token)
+    four = [arrival_chart(result), step_cost_chart(result), time_split_chart(result), work_chart(result)]
+    return [*four, cache_bytes_chart(result) if holds else None]
+
+
+def drawings(result: ComparisonResult) -> list[go.Figure]:
+    """All figures, for a report."""
+    charts = [arrival_chart(result), step_cost_chart(result), time_split_chart(result), work_chart(result)]
+    return [*charts, cache_bytes_chart(result)] if any(run.cache_bytes_by_token for run in result.runs) else charts

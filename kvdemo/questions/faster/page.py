@@ -8,20 +8,26 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.components.choices import strategy_choices, strategy_notes
-from kvdemo.components.form_values import Question, budget_s, in_table_order
+from kvdemo.components.form_parts import strategies_followed
+from kvdemo.components.form_values import budget_s, in_table_order
 from kvdemo.components.markup import fragment
-from kvdemo.experiments.wording import DEMONSTRATION_PROMPT
-from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, CompareSpec, checked_int
+from kvdemo.components.wiring import LIGHT, bound
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.comparison import CompareSpec
+from kvdemo.experiments.pieces import tokens_word
+from kvdemo.experiments.question import Form, FormBackend, Page
+from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, Message, checked_int
+from kvdemo.facts.units import format_count
+from kvdemo.questions.faster.live import finished_columns, running
+from kvdemo.questions.faster.verdict_card import verdict_card
+from kvdemo.questions.faster.words import DEMONSTRATION_PROMPT
+from kvdemo.settings import Settings
 
-__all__ = ["AS_CHAT", "AS_TEXT", "FASTER", "CompareForm", "FasterForm", "faster_form"]
+__all__ = ["AS_CHAT", "AS_TEXT", "PAGE", "CompareForm", "count_tokens", "form"]
 
 AS_TEXT, AS_CHAT = "As text", "As a chat message"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 64, 6, 5
-EMPTY = (
-    "Run generates the same text once per strategy and round, one after the other, and times every token. Then you see "
-    "here how many times faster one is, whether the tokens are the same, and where the time went. Run measures this "
-    "machine (about 2 min)."
-)
+COUNTED_CHARS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,16 @@ class CompareForm:
     budget_min: Any = BUDGET_MIN
     fixed_length: Any = True
     system_prompt: Any = ""
+    noise: Any = False
 
-    def spec(self, backend: Any) -> CompareSpec:
+    def spec(self, backend: FormBackend) -> CompareSpec:
         """Checked; InvalidRequest names the field."""
+        chosen = in_table_order(backend, self.strategies)
         return CompareSpec(
             prompt=self.prompt,
-            strategies=in_table_order(backend, self.strategies),
+            # How noisy the machine is shows best where a run is short: the last of the chosen ones, beside itself.
+            strategies=chosen[-1:] if self.noise is True else chosen,
+            noise=self.noise is True,
             max_new_tokens=checked_int("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS),
             rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
             as_chat=self.mode == AS_CHAT,
@@ -52,31 +62,7 @@ class CompareForm:
         )
 
 
-FASTER = Question(
-    key="faster",
-    title="Is it faster?",
-    empty=EMPTY,
-    read=lambda backend, *form: CompareForm(*form).spec(backend),
-    method="compare",
-    charts=("arrival", "step-cost", "time-split", "work", "bytes"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FasterForm:
-    """The form's parts; fields in the order of CompareForm."""
-
-    fields: list[Any]
-    counted: list[Any]
-    count: gr.Markdown
-    strategies: gr.CheckboxGroup
-    notes: gr.Markdown
-    start: gr.Button
-    stop: gr.Button
-    notice: gr.Markdown
-
-
-def faster_form(backend: Any) -> FasterForm:
+def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks."""
     rows = backend.strategies()
     with gr.Column(elem_classes="kv-card", elem_id="compare-form"):
@@ -130,6 +116,46 @@ def faster_form(backend: Any) -> FasterForm:
                 label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-system-prompt"
             )
             notes = fragment(strategy_notes(rows), elem_id="compare-strategy-notes")
+            noisy = gr.Button("How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-noise")
         notice = fragment(elem_id="compare-notice")
+    noise, alone = gr.State(False), gr.State(True)
     fields = [prompt, mode, strategies, new_tokens, rounds, until_clear, budget, fixed, system_prompt]
-    return FasterForm(fields, [prompt, mode, system_prompt], count, strategies, notes, start, stop, notice)
+    counted = [prompt, mode, system_prompt]
+    counting = bound(count_tokens, backend)
+    gr.on([item.change for item in counted], counting, counted, count, trigger_mode="always_last", **LIGHT)
+    return Form(
+        [*fields, noise],
+        start,
+        stop,
+        notice,
+        follows=((strategies, strategies_followed), (notes, strategy_notes)),
+        counted=(counted, count, counting),
+        asks=((noisy, [*fields, alone]),),
+    )
+
+
+def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prompt: object) -> str:
+    """The prompt's length in tokens as the model will see it, as a fragment; empty where it cannot be known."""
+    if not isinstance(prompt, str) or not prompt.strip():
+        return ""
+    if len(prompt) > COUNTED_CHARS:
+        return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
+    try:
+        told: str | tuple[Message, ...] = prompt
+        if mode == AS_CHAT:
+            system = system_prompt if isinstance(system_prompt, str) else ""
+            told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
+        tokens = backend.count_tokens(told)
+    except KvdemoError:
+        return ""
+    return f'<div class="kv-count">{format_count(tokens)} {tokens_word(tokens)}</div>'
+
+
+PAGE = Page(
+    form=form,
+    read=lambda backend, *values: CompareForm(*values).spec(backend),
+    figures=("arrival", "step-cost", "time-split", "work", "bytes"),
+    live=running,
+    finished=finished_columns,
+    aside=verdict_card,
+)

@@ -10,8 +10,8 @@ from kvdemo.charts.arms import Arm, arms_of
 from kvdemo.charts.colours import faint
 from kvdemo.charts.lines import line_label
 from kvdemo.charts.look import TEXT_PX, Spot, blank, note
+from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import ComparisonResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio
 from kvdemo.palette import MEANINGS
 
@@ -53,7 +53,7 @@ def panels_of(arms: tuple[Arm, ...]) -> list[tuple[Arm, str, RunRecord]]:
     for arm in arms:
         run = arm.runs[-1]
         if can_be_drawn(run):
-            alike.setdefault((run.positions_computed, run.positions_read), []).append(arm)
+            alike.setdefault((run.positions_computed or (), run.positions_read or ()), []).append(arm)
     panels = []
     for group in alike.values():
         names = [*wrap(group[0].label, 15), *([f"and {len(group) - 1} more"] if len(group) > 1 else [])]
@@ -64,7 +64,7 @@ def panels_of(arms: tuple[Arm, ...]) -> list[tuple[Arm, str, RunRecord]]:
 
 def can_be_drawn(run: RunRecord) -> bool:
     """Does the run say for every forward what it computed and read? A record from elsewhere may not."""
-    read, computed = run.positions_read, run.positions_computed
+    read, computed = run.positions_read or (), run.positions_computed or ()
     return bool(computed) and len(read) == len(computed) and min(read) >= 0 and min(computed) > 0
 
 
@@ -123,7 +123,7 @@ def work_cells(run: RunRecord) -> tuple[list[list[int | None]], int, int]:
     Also how many forwards a row and how many positions a column stands for. A cell that holds a computed position is
     COMPUTED, so that the diagonal of a cached run stays whole.
     """
-    forwards = list(zip(run.positions_read, run.positions_computed, strict=True))
+    forwards = list(zip(run.positions_read or (), run.positions_computed or (), strict=True))
     length = max(read + computed for read, computed in forwards)
     per_row = -(-len(forwards) // MOST_CELLS)
     per_column = -(-length // MOST_CELLS)
@@ -143,7 +143,7 @@ def work_cells(run: RunRecord) -> tuple[list[list[int | None]], int, int]:
 
 def work_words(result: ComparisonResult) -> str:
     """The two sums in one sentence, and what stays the same: every step reads all weights."""
-    sums = {run.total_computed for _, _, run in panels_of(arms_of(result))}
+    sums = {run.total_computed or 0 for _, _, run in panels_of(arms_of(result))}
     weights = f"every step still reads all {format_bytes(result.model.weight_bytes)} of weights."
     if not sums:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -10,17 +10,17 @@ import plotly.graph_objects as go
 from kvdemo.charts.arms import arms_of, meaning_of
 from kvdemo.charts.lines import banner, banner_px, strong_line
 from kvdemo.charts.look import GREY, Spot, blank, note
-from kvdemo.facts.questions import GrowthResult
-from kvdemo.facts.results import ArmSummary, Comparison
-from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds
-from kvdemo.palette import MEANINGS, Meaning, of_strategy
-from kvdemo.questions.prefix.spec import PrefixResult
+from kvdemo.experiments.comparison import ArmSummary, Comparison
+from kvdemo.facts.units import format_count, format_ratio
+from kvdemo.palette import Meaning, of_strategy
+from kvdemo.questions.grow.spec import GrowthResult
 
 __all__ = [
     "GROWTH_FIGURES",
+    "draw",
+    "drawings",
     "growth_figure_chart",
     "growth_ratio_chart",
-    "prefix_chart",
 ]
 
 MIB = 2**20
@@ -34,7 +34,11 @@ GROWTH_FIGURES: dict[str, tuple[str, str, Callable[[ArmSummary], float | None]]]
         "time per token, median, ms",
         lambda arm: arm.tpot_s.median * 1000 if arm.tpot_s else None,
     ),
-    "held": ("How much does the cache hold?", "held at the end, MiB", lambda arm: arm.cache_bytes / MIB),
+    "held": (
+        "How much does the cache hold?",
+        "held at the end, MiB",
+        lambda arm: None if arm.cache_bytes is None else arm.cache_bytes / MIB,
+    ),
     "peak": (
         "How high does memory peak?",
         "peak above the start, MiB",
@@ -132,45 +136,23 @@ def whiskers(figure: go.Figure, meaning: Meaning, xs: Sequence[int], items: Sequ
     figure.add_scatter(x=lines_x, y=lines_y, mode="lines", line=line, hoverinfo="skip", name="interval")
 
 
-def prefix_chart(result: PrefixResult) -> go.Figure:
-    """Does a shared prefix pay? First-token time of every question, s: the prefix processed every time, or kept."""
-    fresh, kept = of_strategy("none"), MEANINGS["reused"]
-    kept = replace(kept, marker="circle", dash="solid")
-    series = []
-    for meaning, words, which, spread in (
-        (fresh, "processed every time", "fresh", result.fresh_ttft_s),
-        (kept, "kept and copied", "kept", result.kept_ttft_s),
-    ):
-        times = [(at, getattr(pair, which).ttft_s) for at, pair in enumerate(result.pairs, start=1) if pair.counts]
-        points = [(at, time) for at, time in times if time is not None]
-        if points:
-            series.append((meaning, words, points, spread))
-    labels = [
-        (meaning, f"{words}: {format_seconds(spread.median)}" if spread else words)
-        for meaning, words, _, spread in series
+def draw(result: GrowthResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
+    """The page's figures in their order; picked: along ("new_tokens", "prompt_tokens") and candidate (an arm)."""
+    if not any(point.result.comparisons for point in result.points):
+        return [None] * (1 + len(GROWTH_FIGURES))
+    along = picked.get("along", "new_tokens")
+    others = [growth_figure_chart(result, name, along) for name in GROWTH_FIGURES]
+    return [growth_ratio_chart(result, along, picked.get("candidate")), *others]
+
+
+def drawings(result: GrowthResult) -> list[go.Figure]:
+    """All figures, for a report: along whatever grew, for every arm."""
+    along = [name for name in ("new_tokens", "prompt_tokens") if len({getattr(p, name) for p in result.points}) > 1]
+    return [
+        figure
+        for name in along or ["new_tokens"]
+        for figure in (
+            *(growth_ratio_chart(result, name, candidate) for candidate in result.spec.strategies[1:]),
+            *(growth_figure_chart(result, which, name) for which in GROWTH_FIGURES),
+        )
     ]
-    top = 66 + banner_px([text for _, text in labels])
-    figure = blank(
-        "Does a shared prefix pay?",
-        height=top + PLOT_PX + 72,
-        top=top,
-        bottom=72,
-        x={
-            "title_text": "question",
-            "range": [0.5, max(2, len(result.pairs)) + 0.5],
-            "dtick": max(1, len(result.pairs) // 8),
-        },
-        y={
-            "range": [0, 1.1 * max((time for _, _, points, _ in series for _, time in points), default=1.0)],
-            "nticks": 5,
-        },
-        y_title="time to first token, s",
-    )
-    for meaning, words, points, _ in series:
-        xs, ys = zip(*points, strict=True)
-        strong_line(figure, meaning, xs, ys, "question %{x}: %{customdata}", name=words, words=format_seconds)
-    banner(figure, labels)
-    pays = "no time saved" if result.pays_after is None else f"pays from question {format_count(result.pays_after)} on"
-    held = f"{format_bytes(result.prefix.cache_bytes)} kept; {pays}"
-    note(figure, held, Spot(0, 0, (-44, -50), stand="top"), name="price")
-    return figure

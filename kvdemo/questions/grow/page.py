@@ -7,20 +7,21 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.components.form_parts import Form, run_line, strategies_group
-from kvdemo.components.form_values import Question, budget_s, in_table_order, lengths
+from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
+from kvdemo.components.form_values import budget_s, in_table_order, lengths
 from kvdemo.components.markup import fragment
+from kvdemo.components.so_far import SoFar
+from kvdemo.experiments.pieces import label_of
 from kvdemo.experiments.prompt_file import representative
-from kvdemo.facts.questions import GrowthSpec
+from kvdemo.experiments.question import Form, FormBackend, Page, Picker
 from kvdemo.facts.requests import MAX_ROUNDS, checked_int
+from kvdemo.questions.grow import words
+from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
+from kvdemo.settings import Settings
 
-__all__ = ["GROWTH", "GrowthForm", "growth_form"]
+__all__ = ["PAGE", "GrowthForm", "form"]
 
 LONGEST, ROUNDS, BUDGET_MIN = 256, 1, 5
-EMPTY = (
-    "Run compares short requests first, then longer ones, until the longest you allow or the end of the time budget. Then "
-    "you see here how the gain, the cost of a step, the bytes kept and the peak grow with the prompt and with the answer."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class GrowthForm:
     budget_min: Any = BUDGET_MIN
     prompt: Any = ""
 
-    def spec(self, backend: Any) -> GrowthSpec:
+    def spec(self, backend: FormBackend) -> GrowthSpec:
         """Checked; InvalidRequest names the field."""
         return GrowthSpec(
             prompt=self.prompt,
@@ -48,18 +49,7 @@ class GrowthForm:
         )
 
 
-GROWTH = Question(
-    key="growth",
-    title="How does it grow?",
-    empty=EMPTY,
-    read=lambda backend, *form: GrowthForm(*form).spec(backend),
-    method="growth",
-    charts=("ratio", "step", "held", "peak"),
-    unit="points",
-)
-
-
-def growth_form(backend: Any) -> Form:
+def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks."""
     with gr.Column(elem_classes="kv-card", elem_id="compare-growth-form"):
         with gr.Row(elem_classes="kv-arms-line"):
@@ -93,4 +83,24 @@ def growth_form(backend: Any) -> Form:
             )
         notice = fragment(elem_id="compare-growth-notice")
     fields = [longest, new_tokens, prompt_tokens, strategies, rounds, budget, prompt]
-    return Form(fields, strategies, start, stop, notice)
+    return Form(fields, start, stop, notice, follows=((strategies, strategies_followed),))
+
+
+def _candidates(result: GrowthResult) -> list[tuple[str, str]]:
+    return [(label_of(result.strategies, key), key) for key in result.spec.strategies[1:]]
+
+
+def _along(result: GrowthResult) -> list[tuple[str, str]]:
+    return [("with the answer", "new_tokens"), ("with the prompt", "prompt_tokens")]
+
+
+PAGE = Page(
+    form=form,
+    read=lambda backend, *values: GrowthForm(*values).spec(backend),
+    figures=("ratio", "step", "held", "peak"),
+    live=lambda _spec, _rows: SoFar(words.so_far),
+    pickers=(
+        Picker("along", "How does it grow", _along),
+        Picker("candidate", "Which one, beside the first", _candidates),
+    ),
+)

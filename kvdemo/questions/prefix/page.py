@@ -7,15 +7,19 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.components.form_parts import Form, run_line
-from kvdemo.components.form_values import Question, budget_s
+from kvdemo.components.form_parts import run_line
+from kvdemo.components.form_values import budget_s
 from kvdemo.components.markup import fragment
+from kvdemo.components.so_far import SoFar
 from kvdemo.experiments.prompt_file import representative
+from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.requests import MAX_NEW_TOKENS, checked_int
+from kvdemo.questions.prefix import words
 from kvdemo.questions.prefix.spec import PrefixSpec
+from kvdemo.settings import Settings
 
-__all__ = ["PREFIX", "PrefixForm", "copyable", "prefix_form"]
+__all__ = ["PAGE", "PrefixForm", "copyable", "form"]
 
 ARTICLE = "news-bus-lanes"
 NEW_TOKENS, BUDGET_MIN = 16, 5
@@ -26,10 +30,6 @@ QUESTIONS = (
     "Which figures does it give?",
     "What is still open?",
     "Give it a shorter headline.",
-)
-EMPTY = (
-    "Run asks every question twice: with the system prompt processed again, and with it processed once, kept and copied. "
-    "Then you see here how much sooner the answers begin, what is kept for that, and after how many questions it pays."
 )
 
 
@@ -43,7 +43,7 @@ class PrefixForm:
     max_new_tokens: Any = NEW_TOKENS
     budget_min: Any = BUDGET_MIN
 
-    def spec(self, backend: Any) -> PrefixSpec:
+    def spec(self, backend: FormBackend) -> PrefixSpec:
         """Checked; InvalidRequest names the field."""
         typed = self.questions if isinstance(self.questions, str) else ""
         return PrefixSpec(
@@ -55,18 +55,7 @@ class PrefixForm:
         )
 
 
-PREFIX = Question(
-    key="prefix",
-    title="Does a shared prefix pay?",
-    empty=EMPTY,
-    read=lambda backend, *form: PrefixForm(*form).spec(backend),
-    method="prefix_reuse",
-    charts=("first-tokens",),
-    unit="questions",
-)
-
-
-def prefix_form(backend: Any) -> Form:
+def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks."""
     with gr.Column(elem_classes="kv-card", elem_id="compare-prefix-form"):
         with gr.Row(elem_id="compare-prefix-line"):
@@ -107,7 +96,8 @@ def prefix_form(backend: Any) -> Form:
                 BUDGET_MIN, label="Time budget, minutes (empty: none)", min_width=200, elem_id="compare-prefix-budget"
             )
         notice = fragment(elem_id="compare-prefix-notice")
-    return Form([system_prompt, questions, strategy, new_tokens, budget], strategy, start, stop, notice)
+    fields = [system_prompt, questions, strategy, new_tokens, budget]
+    return Form(fields, start, stop, notice, follows=((strategy, _copyable_followed),))
 
 
 def copyable(rows: tuple[StrategyRow, ...]) -> list[tuple[str, str]]:
@@ -115,7 +105,20 @@ def copyable(rows: tuple[StrategyRow, ...]) -> list[tuple[str, str]]:
     return [(row.label, row.key) for row in rows if row.unavailable_reason is None and row.keeping in ("crop", "copy")]
 
 
+def _copyable_followed(rows: tuple[StrategyRow, ...]) -> Any:
+    return gr.update(choices=copyable(rows))
+
+
 def _system_prompt() -> str:
     article = next((row.prompt for row in representative() if row.id == ARTICLE), representative()[-1].prompt)
     _, _, text = article.partition("\n\n")
     return f"Answer questions about this article in one or two sentences.\n\n{text or article}"
+
+
+PAGE = Page(
+    form=form,
+    read=lambda backend, *values: PrefixForm(*values).spec(backend),
+    figures=("first-tokens",),
+    live=lambda _spec, _rows: SoFar(words.so_far),
+    labels={"questions": "Questions"},
+)

@@ -7,116 +7,93 @@ cache, since each question needs a copy of its own.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.attempt import Alive, Place, Run, Stop, attempt, never, with_progress
-from kvdemo.experiments.rounds import WARMUP_TOKENS, Step
+from kvdemo.experiments.attempt import Place, attempt, with_progress
+from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.rounds import WARMUP_TOKENS, Arm, Limits, Rounds, Step
 from kvdemo.experiments.statistics import median, order_statistic_interval, paired_ratios, spread
-from kvdemo.experiments.summary import Decode, judge
-from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.experiments.summary import judge
+from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import Environment, Progress
-from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec, PreparedPrefix
+from kvdemo.facts.results import Environment, PreparedPrefix
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 
-__all__ = ["Prepare", "pays_after", "prefix_reuse", "summarise_prefix"]
-
-Prepare = Callable[[PrefixSpec], Alive[PreparedPrefix]]
+__all__ = ["pays_after", "prefix_reuse", "summarise_prefix"]
 
 
-def prefix_reuse(
-    spec: PrefixSpec,
-    run_fresh: Run,
-    run_with_prefix: Run,
-    prepare_prefix: Prepare,
-    *,
-    model: ModelFacts,
-    environment: Environment,
-    strategies: Mapping[str, StrategyRow],
-    clock: Callable[[], float] = time.monotonic,
-    decode: Decode | None = None,
-    stop: Stop = never,
-    limit_s: float | None = None,
-    cache_slots: int | None = None,
-) -> Iterator[Step | PrefixPair | PrefixResult]:
+def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair | PrefixResult]:
     """How much sooner does the first token come when the shared prefix is kept, and after how many questions does
     keeping it pay?
 
-    Every question is asked both ways, in alternating order, after an untimed warm-up of each way. The events of the
-    two arms are called "fresh" and "kept". InvalidRequest at once for a strategy that is unknown, unavailable, or
-    whose cache cannot be copied; after the warm-ups when the kept prefix was not used.
-
-    cache_slots   positions that a cache of fixed size reserves for every question both ways, the longest one's
+    Every question is asked both ways, in alternating order, after an untimed warm-up of each way. The two arms are called
+    "fresh" and "kept". InvalidRequest at once for a strategy that is unknown, unavailable, or whose cache cannot be
+    copied, and where nothing can be kept at all; after the warm-ups when the kept prefix was not used.
     """
-    if spec.strategy not in strategies:
-        raise InvalidRequest("strategy", f"{spec.strategy!r} is not one of {', '.join(strategies)}")
-    row = strategies[spec.strategy]
-    if row.unavailable_reason or row.keeping not in ("crop", "copy"):
-        why = row.unavailable_reason or "its cache cannot be copied for each question"
-        raise InvalidRequest("strategy", f"{row.key} cannot be used here: {why}")
-    equal = row.exact and spec.sampling.greedy and model.dtype == "float32"
-    runs = {"fresh": run_fresh, "kept": run_with_prefix}
-    named = ((spec.time_budget_s, "budget"), (limit_s, "limit"))
-    limits = [(allowed_s, why) for allowed_s, why in named if allowed_s is not None]
+    (row,) = bench.rows((spec.strategy,), "strategy")
+    if row.keeping not in ("crop", "copy"):
+        raise InvalidRequest("strategy", f"{row.key} cannot be used here: its cache cannot be copied for each question")
+    if bench.share is None:
+        raise InvalidRequest("system_prompt", "a prefix cannot be kept here")
+    shared = bench.share([spec.messages(question) for question in spec.questions], spec.strategy, spec.max_new_tokens)
+    equal = row.exact and spec.sampling.greedy and bench.model.dtype == "float32"
+    prepared: list[PreparedPrefix] = []
+    pairs: list[PrefixPair] = []
+
+    def request(place: Place) -> GenerationRequest:
+        return GenerationRequest(
+            prompt=spec.messages(spec.questions[max(0, place.round - 1)]),
+            max_new_tokens=min(spec.max_new_tokens, WARMUP_TOKENS) if place.warmup else spec.max_new_tokens,
+            strategy=spec.strategy,
+            sampling=spec.sampling,
+            fixed_length=spec.fixed_length,
+            cache_slots=shared.slots,
+        )
+
+    def fresh(place: Place) -> Generator[Step, None, RunRecord]:
+        return (yield from attempt(bench.run, request(place), place))
+
+    def kept(place: Place) -> Generator[Step, None, RunRecord]:
+        if not prepared:
+            told = partial(rounds.progress, "processing the prefix once")
+            yield told()
+            prepared.append((yield from with_progress(shared.prepare(), told)))
+        record = yield from attempt(shared.run, request(place), place)
+        if place.warmup and record.status == "ok" and not record.reused_tokens:
+            raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")
+        return record
+
+    def pair_of(number: int) -> Iterator[PrefixPair]:
+        """The question of this round, once both ways have been tried."""
+        made = rounds.of_round(number)
+        if len(made) == 2:
+            both = [(made["fresh"], made["kept"])] if all(run.counts for run in made.values()) else []
+            verdict = judge(both, expected_equal=equal, decode=bench.decode)
+            question, first = spec.questions[number - 1], next(iter(made))
+            pairs.append(PrefixPair(question, made["fresh"], made["kept"], verdict, first=first))
+            yield pairs[-1]
+
+    rounds: Rounds[RunRecord] = Rounds(
+        [Arm("fresh", "processed every time", fresh), Arm("kept", "prefix kept", kept)],
+        Limits(len(spec.questions), spec.time_budget_s, None, bench.limit_s),
+        clock=bench.clock,
+        stop=bench.stop,
+        name="question",
+    )
 
     def steps() -> Generator[Step | PrefixPair | PrefixResult, None, None]:
-        started = clock()
-        pairs: list[PrefixPair] = []
-        warmups: list[RunRecord] = []
-
-        def preparing() -> Progress:
-            return Progress("processing the prefix once", 0, len(spec.questions), clock() - started)
-
-        def ask(question: str, place: Place) -> Generator[Step, None, RunRecord]:
-            words = "warming up, not timed" if place.warmup else f"question {place.round} of {len(spec.questions)}"
-            arm = "processed every time" if place.arm == "fresh" else "prefix kept"
-            elapsed_s = clock() - started
-            left_s = elapsed_s / len(pairs) * (len(spec.questions) - len(pairs)) if pairs else None
-            yield Progress(f"{words}, {arm}", len(pairs), len(spec.questions), elapsed_s, left_s)
-            request = GenerationRequest(
-                prompt=spec.messages(question),
-                max_new_tokens=min(spec.max_new_tokens, WARMUP_TOKENS) if place.warmup else spec.max_new_tokens,
-                strategy=spec.strategy,
-                sampling=spec.sampling,
-                fixed_length=spec.fixed_length,
-                cache_slots=cache_slots,
-            )
-            return (yield from attempt(runs[place.arm or "fresh"], request, place))
-
-        warmups.append((yield from ask(spec.questions[0], Place(0, 1, warmup=True, arm="fresh"))))
-        yield preparing()
-        prefix = yield from with_progress(prepare_prefix(spec), preparing)
-        warmups.append((yield from ask(spec.questions[0], Place(0, 2, warmup=True, arm="kept"))))
-        if warmups[-1].status == "ok" and not warmups[-1].reused_tokens:
-            raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")
-        reason = "stopped" if stop() or any(run.status == "cancelled" for run in warmups) else "questions"
-        for number, question in enumerate(spec.questions if reason == "questions" else (), 1):
-            if late := [why for allowed_s, why in limits if clock() - started >= allowed_s]:
-                reason = late[0]
-                break
-            order = ("fresh", "kept") if number % 2 else ("kept", "fresh")
-            made: dict[str, RunRecord] = {}
-            for index, arm in enumerate(order, 1):
-                if not stop() and all(run.status != "cancelled" for run in made.values()):
-                    made[arm] = yield from ask(question, Place(number, index, arm=arm))
-            if len(made) == 2:
-                both = [(made["fresh"], made["kept"])] if all(run.counts for run in made.values()) else []
-                verdict = judge(both, expected_equal=equal, decode=decode)
-                pairs.append(PrefixPair(question, made["fresh"], made["kept"], verdict, first=order[0]))
-                yield pairs[-1]
-            if len(made) < 2 or made[order[1]].status == "cancelled":
-                reason = "stopped"
-                break
+        reason = yield from rounds.go(after_round=pair_of)
         yield summarise_prefix(
             spec,
-            prefix,
+            prepared[0] if prepared else PreparedPrefix(0, 0, 0.0),
             pairs,
-            model=model,
-            environment=environment,
-            warmups=warmups,
-            stopped_because=reason,
+            model=bench.model,
+            environment=bench.environment,
+            warmups=tuple(rounds.of_round(0).values()),
+            stopped_because="questions" if reason == "rounds" else reason,
         )
 
     return steps()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.comparison import Verdict
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import (
@@ -15,9 +16,9 @@ from kvdemo.facts.requests import (
     checked_number,
     checked_text,
 )
-from kvdemo.facts.results import Environment, Spread, Verdict
+from kvdemo.facts.results import Environment, PreparedPrefix, Spread
 
-__all__ = ["PrefixPair", "PrefixResult", "PrefixSpec", "PreparedPrefix"]
+__all__ = ["PrefixPair", "PrefixResult", "PrefixSpec"]
 
 MAX_QUESTIONS = 1000
 
@@ -47,15 +48,6 @@ class PrefixSpec:
 
     def messages(self, question: str) -> tuple[Message, ...]:
         return (Message("system", self.system_prompt), Message("user", question))
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrefix:
-    """The prefix processed once and kept: its tokens, what the kept cache holds, how long that took."""
-
-    num_tokens: int
-    cache_bytes: int
-    prepare_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import plotly.graph_objects as go
 
 from kvdemo.charts.arms import meaning_of
 from kvdemo.charts.look import GREY, TEXT_PX, Spot, blank, clean, note
-from kvdemo.facts.questions import PromptSetResult
 from kvdemo.facts.units import format_count, format_ratio
 from kvdemo.palette import MEANINGS, of_strategy
+from kvdemo.questions.prompts.spec import PromptSetResult
 
-__all__ = ["prompt_ratios_chart", "prompt_set_chart"]
+__all__ = ["draw", "drawings", "prompt_ratios_chart", "prompt_set_chart"]
 
 PLOT_PX = 220
 ROW_PX = 24
@@ -111,3 +113,18 @@ def prompt_ratios_chart(result: PromptSetResult, candidate: str | None = None) -
         words = f"least: {rows[0][1]}, {format_ratio(rows[0][0])} times"
         note(figure, words, Spot(0, 1, (0, 34 - TEXT_PX - 2), stand="bottom"), name="worst")
     return figure
+
+
+def draw(result: PromptSetResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
+    """The page's figures in their order; picked: candidate (an arm)."""
+    return (
+        [prompt_set_chart(result), prompt_ratios_chart(result, picked.get("candidate"))]
+        if result.prompts
+        else [None] * 2
+    )
+
+
+def drawings(result: PromptSetResult) -> list[go.Figure]:
+    """All figures, for a report: the ratios of every arm."""
+    ratios = [prompt_ratios_chart(result, candidate) for candidate in result.spec.strategies[1:]]
+    return [prompt_set_chart(result), *ratios]

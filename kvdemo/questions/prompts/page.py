@@ -9,25 +9,33 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.components.form_parts import Form, run_line, strategies_group
-from kvdemo.components.form_values import Question, budget_s, in_table_order, notice, refusal
+from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
+from kvdemo.components.form_values import budget_s, in_table_order, notice, refusal
 from kvdemo.components.markup import fragment, text
+from kvdemo.components.so_far import SoFar
 from kvdemo.components.uploads import read_upload
 from kvdemo.components.wiring import LIGHT
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, read_prompts, representative
-from kvdemo.facts.questions import MAX_PROMPTS, PromptRow, PromptSetSpec
+from kvdemo.experiments.pieces import label_of
+from kvdemo.experiments.prompt_file import (
+    MAX_PROMPTS,
+    PromptRow,
+    kind_of,
+    read_prompt_file,
+    read_prompts,
+    representative,
+)
+from kvdemo.experiments.question import Form, FormBackend, Page, Picker
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int
 from kvdemo.facts.units import format_count
+from kvdemo.questions.prompts import words
+from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
+from kvdemo.settings import Settings
 
-__all__ = ["PROMPTS", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "prompts_form"]
+__all__ = ["PAGE", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "form"]
 
 SHIPPED, TYPED, UPLOADED = "The representative set", "Typed, one per line", "From a file"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 32, 1, 5
-EMPTY = (
-    "Run compares the strategies on every prompt of the set, one after the other. Then you see here how much the set gains "
-    "as a whole, and which prompt gains least. Prompts that time does not allow are named."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class PromptsForm:
             return tuple(self.rows)
         return representative()
 
-    def spec(self, backend: Any) -> PromptSetSpec:
+    def spec(self, backend: FormBackend) -> PromptSetSpec:
         """Checked; InvalidRequest names the field or the row."""
         longest = self.longest_tokens
         return PromptSetSpec(
@@ -69,18 +77,7 @@ class PromptsForm:
         )
 
 
-PROMPTS = Question(
-    key="prompts",
-    title="On my prompts?",
-    empty=EMPTY,
-    read=lambda backend, *form: PromptsForm(*form).spec(backend),
-    method="prompt_set",
-    charts=("set", "ratios"),
-    unit="prompts",
-)
-
-
-def prompts_form(backend: Any, limit_bytes: int) -> Form:
+def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks; its own events are wired here."""
     rows = gr.State(())
     with gr.Column(elem_classes="kv-card", elem_id="compare-prompts-form"):
@@ -141,8 +138,8 @@ def prompts_form(backend: Any, limit_bytes: int) -> Form:
     fields = [source, typed, rows, strategies, new_tokens, rounds, as_chat, fixed, longest, budget]
     source.input(_show_source, [source, typed, rows], [typed, about], **LIGHT)
     typed.blur(_show_source, [source, typed, rows], [typed, about], **LIGHT)
-    upload.upload(_uploaded(limit_bytes), [upload, rows], [rows, source, typed, about, place], **LIGHT)
-    return Form(fields, strategies, start, stop, place)
+    upload.upload(_uploaded(settings.limits.upload_bytes), [upload, rows], [rows, source, typed, about, place], **LIGHT)
+    return Form(fields, start, stop, place, follows=((strategies, strategies_followed),))
 
 
 def _show_source(source: Any, typed: Any, rows: Any) -> list[Any]:
@@ -181,3 +178,16 @@ def _about(rows: tuple[PromptRow, ...], name: str, unused: tuple[str, ...] = ())
     size = f"{format_count(sizes[0])} to {format_count(sizes[-1])} characters"
     rest = f". Not used: {', '.join(unused)}" if unused else ""
     return f'<div class="kv-small kv-about">{text(f"{name[:80]}: {count}, {size}{names}{rest}")}</div>'
+
+
+def _candidates(result: PromptSetResult) -> list[tuple[str, str]]:
+    return [(label_of(result.strategies, key), key) for key in result.spec.strategies[1:]]
+
+
+PAGE = Page(
+    form=form,
+    read=lambda backend, *values: PromptsForm(*values).spec(backend),
+    figures=("set", "ratios"),
+    live=lambda _spec, _rows: SoFar(words.so_far),
+    pickers=(Picker("candidate", "Which one, beside the first", _candidates),),
+)

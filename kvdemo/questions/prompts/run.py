@@ -5,93 +5,59 @@ Every prompt is a comparison of its own, so that its records, ratios and exports
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.attempt import Run, Stop, never
-from kvdemo.experiments.compare import chosen_rows, compare
-from kvdemo.experiments.prompt_file import bad_rows
-from kvdemo.experiments.rounds import CacheSlots, Step
+from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.compare import compare
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.prompt_file import PromptRow, bad_rows
+from kvdemo.experiments.rounds import Step
 from kvdemo.experiments.series import refused_at_first_only, series
 from kvdemo.experiments.statistics import median, order_statistic_interval
 from kvdemo.experiments.summary import paired
-from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.questions import PromptResult, PromptRow, PromptSetResult, PromptSetSpec, SetComparison
-from kvdemo.facts.requests import CompareSpec
-from kvdemo.facts.results import ComparisonResult, Environment
+from kvdemo.facts.requests import GenerationRequest
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec, SetComparison
 
 __all__ = ["compare_set", "prompt_set"]
 
-CountTokens = Callable[[CompareSpec], int]
-"""a prompt as it will be run -> its tokens; InvalidRequest where it may not be run"""
 
-
-def prompt_set(
-    spec: PromptSetSpec,
-    run: Run,
-    *,
-    count_tokens: CountTokens,
-    model: ModelFacts,
-    environment: Environment,
-    strategies: Mapping[str, StrategyRow],
-    clock: Callable[[], float] = time.monotonic,
-    cache_slots: CacheSlots | None = None,
-    stop: Stop = never,
-    limit_s: float | None = None,
-) -> Iterator[Step | PromptResult | PromptSetResult]:
+def prompt_set(spec: PromptSetSpec, bench: Bench) -> Iterator[Step | PromptResult | PromptSetResult]:
     """What does the cache do on these prompts? Yields every prompt's result as it is known, then that of the set.
 
     InvalidRequest at once for strategies that cannot run and, naming every such row, for prompts that are longer than
     spec.longest_tokens or the model's context with their answer. A warm-up runs before the first prompt of each length
     class (powers of two of the prompt and of the whole request, which compiled code belongs to), not before every prompt.
     """
-    rows = chosen_rows(spec.strategies, strategies)
+    rows = bench.rows(spec.strategies)
     specs = [_spec_of(spec, row) for row in spec.prompts]
-    lengths = _checked_lengths(spec, specs, count_tokens, model)
+    lengths = _checked_lengths(spec, specs, bench)
     warm: set[tuple[int, int]] = set()
     done: list[PromptResult] = []
-    run = refused_at_first_only(run, lambda: done)
+    careful = replace(bench, run=refused_at_first_only(bench.run, lambda: done))
 
-    def begin(index: int, left_s: float | None) -> Iterator[Step | ComparisonResult]:
+    def begin(index: int, left: Bench) -> Iterator[Step | ComparisonResult]:
         needed = lengths[index] + specs[index].max_new_tokens - 1
         length_class = (lengths[index].bit_length(), (needed - 1).bit_length())
         cold = length_class not in warm
         warm.add(length_class)
-        return compare(
-            specs[index],
-            run,
-            model=model,
-            environment=environment,
-            strategies=strategies,
-            clock=clock,
-            prompt_tokens=lengths[index],
-            cache_slots=cache_slots,
-            stop=stop,
-            limit_s=left_s,
-            warm_up=cold,
-        )
+        return compare(specs[index], left, prompt_tokens=lengths[index], warm_up=cold)
 
     def steps() -> Generator[Step | PromptResult | PromptSetResult, None, None]:
         def keep(index: int, result: ComparisonResult) -> PromptResult:
             done.append(PromptResult(spec.prompts[index], result))
             return done[-1]
 
-        early = yield from series(
-            range(len(specs)),
-            begin,
-            keep,
-            lambda index: f"Prompt {index + 1} of {len(specs)}",
-            clock=clock,
-            stop=stop,
-            budget_s=spec.time_budget_s,
-            limit_s=limit_s,
-        )
+        def name(index: int) -> str:
+            return f"Prompt {index + 1} of {len(specs)}"
+
+        early = yield from series(range(len(specs)), begin, keep, name, bench=careful, budget_s=spec.time_budget_s)
         ran = {item.row.id for item in done}
         yield PromptSetResult(
             spec=spec,
-            model=model,
-            environment=environment,
+            model=bench.model,
+            environment=bench.environment,
             prompts=tuple(done),
             comparisons=compare_set(spec.strategies, done),
             not_run=tuple(row.id for row in spec.prompts if row.id not in ran),
@@ -154,15 +120,24 @@ def _spec_of(spec: PromptSetSpec, row: PromptRow) -> CompareSpec:
     )
 
 
-def _checked_lengths(
-    spec: PromptSetSpec, specs: Sequence[CompareSpec], count_tokens: CountTokens, model: ModelFacts
-) -> list[int]:
+def _checked_length(one: CompareSpec, bench: Bench) -> int:
+    """Tokens of its prompt; InvalidRequest where an arm could not run it. What is beyond the context is named together
+    with the others that are."""
+    request, limit = one.prompt_of_run(), bench.model.context_limit
+    length = bench.count(GenerationRequest(request, one.max_new_tokens))
+    if limit is None or length + one.max_new_tokens <= limit:
+        for key in one.strategies:
+            bench.check_size(GenerationRequest(request, one.max_new_tokens, key), length)
+    return length
+
+
+def _checked_lengths(spec: PromptSetSpec, specs: Sequence[CompareSpec], bench: Bench) -> list[int]:
     """Tokens of every prompt; InvalidRequest that names all rows which do not fit with their answer."""
-    known = [limit for limit in (spec.longest_tokens, model.context_limit) if limit is not None]
+    known = [limit for limit in (spec.longest_tokens, bench.model.context_limit) if limit is not None]
     lengths, bad = [], []
     for row, one in zip(spec.prompts, specs, strict=True):
         try:
-            length = count_tokens(one)
+            length = _checked_length(one, bench)
         except InvalidRequest as error:
             bad.append((row.id, str(error)))
             continue

@@ -12,9 +12,10 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.components.markup import fragment, table, text
-from kvdemo.facts.results import ComparisonResult
-from kvdemo.questions.documents import AnyResult, any_document
-from kvdemo.ui.compare.results import charts, headline_card, measured_where, result_tables
+from kvdemo.experiments.question import AnyResult
+from kvdemo.questions.documents import any_document
+from kvdemo.questions.table import Table, question_of
+from kvdemo.ui.compare.results import headline_card, measured_where, result_tables
 
 __all__ = ["Beside", "beside_layout", "differences", "hidden", "side_by_side"]
 
@@ -78,32 +79,44 @@ def beside_layout() -> Beside:
     return Beside(place, close, apart, tuple(texts), tuple(plots))
 
 
-def side_by_side(one: AnyResult, other: AnyResult) -> list[Any]:
-    """The values of a Beside's outputs for these two results."""
-    both = (one, other)
+def side_by_side(parts: Beside, one: AnyResult, other: AnyResult, table: Table) -> dict[Any, Any]:
+    """What the parts show of these two results."""
+    both = [(question_of(result, table), result) for result in (one, other)]
     heads = [
-        headline_card(result, f"{name}: {measured_where(result)}") for name, result in zip("AB", both, strict=True)
+        headline_card(question, result, f"{name}: {measured_where(result)}")
+        for name, (question, result) in zip("AB", both, strict=True)
     ]
-    tables = [result_tables(result) for result in both]
-    drawn = [[*charts(result), None, None][:NUM_CHARTS] for result in both]
-    plots: list[Any] = []
+    tables = [result_tables(question, result) for question, result in both]
+    drawn = [[*question.draw(result, {}), None, None][:NUM_CHARTS] for question, result in both]
+    figures: list[Any] = []
     for pair in zip(*drawn, strict=True):
-        if type(one) is type(other):
+        if both[0][0] is both[1][0]:
             _on_one_scale(pair)
-        plots += [gr.update(value=figure, visible=figure is not None) for figure in pair]
-    return [gr.update(visible=True), differences(one, other), *heads, *tables, *plots]
+        figures += pair
+    return {
+        parts.place: gr.update(visible=True),
+        parts.apart: differences(one, other, table),
+        **dict(zip(parts.texts, [*heads, *tables], strict=True)),
+        **{
+            plot: gr.update(value=figure, visible=figure is not None)
+            for plot, figure in zip(parts.plots, figures, strict=True)
+        },
+    }
 
 
-def hidden() -> list[Any]:
-    """The values that put it away."""
-    # One of its own for each: Gradio empties an update while it shows it, so that the next output would get no value.
-    plots = [gr.update(value=None, visible=False) for _ in range(2 * NUM_CHARTS)]
-    return [gr.update(visible=False), "", *[""] * 4, *plots]
+def hidden(parts: Beside) -> dict[Any, Any]:
+    """Everything put away."""
+    return {
+        parts.place: gr.update(visible=False),
+        parts.apart: "",
+        **dict.fromkeys(parts.texts, ""),
+        **{plot: gr.update(value=None, visible=False) for plot in parts.plots},
+    }
 
 
-def differences(one: AnyResult, other: AnyResult) -> str:
+def differences(one: AnyResult, other: AnyResult, table_of: Table) -> str:
     """In what do the two differ, beside the times? A table, so that nobody takes one cause for another."""
-    left, right = _facts(one), _facts(other)
+    left, right = _facts(one, table_of), _facts(other, table_of)
     rows = [
         [text(words), text(_short(left[group].get(name))), text(_short(right[group].get(name)))]
         for group, name, words in COMPARED
@@ -115,11 +128,11 @@ def differences(one: AnyResult, other: AnyResult) -> str:
     )
 
 
-def _facts(result: AnyResult) -> dict[str, Any]:
-    facts = any_document(result)
-    if isinstance(result, ComparisonResult):
-        facts["request"]["prompt_tokens"] = sorted({run.prompt_tokens for run in result.runs})
-    return facts
+def _facts(result: AnyResult, table_of: Table) -> dict[str, Any]:
+    question = question_of(result, table_of)
+    facts = any_document(result, table_of)
+    lengths = sorted({run.prompt_tokens for _, run in question.runs(result)})
+    return {**facts, "request": {**facts["request"], "prompt_tokens": lengths}} if len(lengths) == 1 else facts
 
 
 def _short(value: Any) -> str:

@@ -7,50 +7,29 @@ from typing import Any
 
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
+from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.facts.decision import CacheAdvice, InspectSpec
-from kvdemo.facts.questions import GrowthResult, PrefixResult
-from kvdemo.facts.results import ComparisonResult
-from kvdemo.questions.documents import AnyResult
-from kvdemo.questions.prefix.code import PREFIX_CODE
 from kvdemo.ui.compare.force import decision_for
 
-__all__ = ["arms", "change_card", "change_of", "fastest", "main_comparison"]
+__all__ = ["arms", "change_card", "change_of", "fastest"]
 
 
-def main_comparison(result: AnyResult) -> ComparisonResult | None:
-    """The one comparison that stands for a result: itself, the longest request that was measured; None for a prefix."""
-    if isinstance(result, ComparisonResult):
-        return result
-    if isinstance(result, PrefixResult):
-        return None
-    parts = [part.result for part in (result.points if isinstance(result, GrowthResult) else result.prompts)]
-    return max(parts, key=_size, default=None)
-
-
-def _size(part: ComparisonResult) -> tuple[int, int]:
-    return max(((run.prompt_tokens + run.new_tokens, run.new_tokens) for run in part.runs), default=(0, 0))
-
-
-def arms(result: AnyResult) -> list[tuple[str, str]]:
+def arms(question: Question[Any, Any], result: AnyResult) -> list[tuple[str, str]]:
     """(label, key) of the arms among which to choose."""
-    one = main_comparison(result)
+    one = question.comparison(result)
     return [] if one is None else [(one.row(key).label, key) for key in one.spec.strategies]
 
 
-def fastest(result: AnyResult) -> str | None:
-    """The arm with the largest gain over the baseline; the baseline where none gained."""
-    one = main_comparison(result)
-    if one is None:
-        return None
-    known = [(item.ratio, item.candidate) for item in one.comparisons if item.metric == "generation_s" and item.ratio]
-    ratio, key = max(known, default=(0.0, ""))
-    return key if ratio > 1 else one.spec.strategies[0]
+def fastest(question: Question[Any, Any], result: AnyResult) -> str | None:
+    """The arm with the largest gain over the baseline; the baseline where none gained, or nothing was compared."""
+    one = question.comparison(result)
+    return None if one is None else one.fastest or one.spec.strategies[0]
 
 
-def change_of(backend: Any, result: AnyResult, chosen: Any) -> CacheAdvice | None:
+def change_of(backend: Any, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
     from a file of another model, or of an arm that cannot be used here."""
-    one = main_comparison(result)
+    one = question.comparison(result)
     if one is None or chosen not in one.spec.strategies or decision_for(backend, one.model) is None:
         return None
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
@@ -62,14 +41,14 @@ def change_of(backend: Any, result: AnyResult, chosen: Any) -> CacheAdvice | Non
     return advice
 
 
-def change_card(backend: Any, result: AnyResult, chosen: Any) -> str:
-    """The calls, the file, and the difference of the two calls; for a shared prefix the few lines that keep it."""
-    if isinstance(result, PrefixResult):
-        return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(PREFIX_CODE)}</div>'
-    labels = {key: name for name, key in arms(result)}
+def change_card(backend: Any, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
+    """The calls, the file, and the difference of the two calls; or the question's own lines, where it has some."""
+    if question.code:
+        return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(question.code)}</div>'
+    labels = {key: name for name, key in arms(question, result)}
     if not isinstance(chosen, str) or chosen not in labels:
         return ""
-    change = change_of(backend, result, chosen)
+    change = change_of(backend, question, result, chosen)
     if change is None:
         words = "What was in force for this model is not known here: run the comparison on this machine first."
         return f'<p class="kv-small">{words}</p>'

@@ -9,10 +9,10 @@ from typing import Any
 
 from kvdemo.components.uploads import read_upload
 from kvdemo.experiments.documents import dumps, loads
-from kvdemo.facts.results import ComparisonResult
-from kvdemo.questions.documents import AnyResult, any_document, from_any_document
-from kvdemo.questions.prefix.code import PREFIX_CODE
-from kvdemo.ui.compare.change import change_of, main_comparison
+from kvdemo.experiments.question import AnyResult
+from kvdemo.questions.documents import any_document, from_any_document
+from kvdemo.questions.table import Table, question_of
+from kvdemo.ui.compare.change import change_of
 from kvdemo.ui.compare.force import decision_for
 
 __all__ = ["FILES", "content_of", "read_result"]
@@ -27,27 +27,27 @@ FILES = (
 )
 
 
-def content_of(kind: str, backend: Any, result: AnyResult, chosen: Any) -> str:
+def content_of(kind: str, backend: Any, table: Table, result: AnyResult, chosen: Any) -> str:
     """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file."""
+    question = question_of(result, table)
     if kind == "json":
-        return dumps(any_document(result))
+        return dumps(any_document(result, table))
     if kind == "csv":
         from kvdemo.report.spreadsheet import csv_file
 
-        return csv_file(result)
+        return csv_file(result, table)
     if kind == "script":
         from kvdemo.report.reproduce import reproduce_script
 
-        one = main_comparison(result)
-        return PREFIX_CODE if one is None else reproduce_script(one)
+        one = question.comparison(result)
+        return question.code if one is None else reproduce_script(one)
     from kvdemo.report.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
-    decision = decision_for(backend, result.model)
-    change = change_of(backend, result, chosen) if isinstance(result, ComparisonResult) else None
-    return form(result, decision=decision, change=change)
+    change = change_of(backend, question, result, chosen)
+    return form(result, decision=decision_for(backend, result.model), change=change, table=table)
 
 
-def read_result(path: object, limit_bytes: int) -> AnyResult:
+def read_result(path: object, limit_bytes: int, table: Table) -> AnyResult:
     """The result in an uploaded JSON file; InvalidRequest that names the place of the first mistake."""
-    return from_any_document(loads(read_upload(path, limit_bytes)))
+    return from_any_document(loads(read_upload(path, limit_bytes)), table)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import gradio as gr
+
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
 from kvdemo.facts.decision import CacheDecision, InspectSpec
@@ -18,10 +20,10 @@ __all__ = ["NOT_YET", "decision_for", "force_line", "in_force"]
 NOT_YET = '<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>'
 
 
-def in_force(backend: Any) -> str | None:
-    """The line for this moment; None while the model loads, when what is shown stays."""
+def in_force(backend: Any) -> Any:
+    """The line for this moment; while the model loads, what is shown stays."""
     if isinstance(backend.status(), Loading):
-        return None
+        return gr.skip()
     try:
         return force_line(backend.inspect(InspectSpec()))
     except KvdemoError as error:

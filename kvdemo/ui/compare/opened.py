@@ -8,22 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.errors import KvdemoError
-from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
-from kvdemo.facts.results import ComparisonResult
-from kvdemo.questions.documents import AnyResult
+from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.ui.compare.results import measured_where
 
-__all__ = ["EXAMPLE", "example", "from_file_words", "question_of", "recorded", "recorded_words"]
-
-EXAMPLE = "compare"
-
-
-def question_of(result: AnyResult) -> str:
-    """The key of the question whose page shows this result."""
-    for kind, key in ((GrowthResult, "growth"), (PromptSetResult, "prompts"), (PrefixResult, "prefix")):
-        if isinstance(result, kind):
-            return key
-    return "faster"
+__all__ = ["example", "from_file_words", "recorded", "recorded_words"]
 
 
 def recorded(backend: Any, name: object) -> AnyResult | None:
@@ -36,11 +24,10 @@ def recorded(backend: Any, name: object) -> AnyResult | None:
         return None
 
 
-def example(backend: Any) -> AnyResult | None:
-    """What the tab shows before any run: a recorded comparison, that of the tab's name first; None where there is none."""
-    names = sorted(backend.recorded_results(), key=lambda name: name != EXAMPLE)
-    found = (recorded(backend, name) for name in names)
-    return next((result for result in found if isinstance(result, ComparisonResult)), None)
+def example(backend: Any, question: Question[Any, Any]) -> AnyResult | None:
+    """What a question shows before any run: its recorded example; None where there is none."""
+    found = recorded(backend, question.example)
+    return found if isinstance(found, question.result) else None
 
 
 def recorded_words(result: AnyResult) -> str:

@@ -1,144 +1,132 @@
 """What happens in a question of Compare: the form is checked, the runs stream, the result is drawn.
 
-Handlers take plain values, make one backend call and give back CompareViews; compare_area.py maps them to components.
+Handlers take plain values, make one backend call and give back views; area.py maps them to components.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import gradio as gr
-
-from kvdemo.components.form_values import Question, notice, refusal
+from kvdemo.components.form_values import notice, refusal
+from kvdemo.components.progress_card import progress_card
 from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
-from kvdemo.facts.questions import GrowthResult, PrefixResult, PromptSetResult
-from kvdemo.facts.requests import CompareSpec, Message
-from kvdemo.facts.results import ComparisonResult, Progress
-from kvdemo.facts.units import format_count
-from kvdemo.questions.documents import AnyResult
-from kvdemo.ui.compare.arms import ArmView, CompareRun, columns, finished_columns, progress_card
+from kvdemo.experiments.question import AnyResult, Live, Question
+from kvdemo.facts.results import Progress
 from kvdemo.ui.compare.change import arms, change_card, fastest
-from kvdemo.ui.compare.results import charts, empty_result, headline_card, result_tables, verdict_card
-from kvdemo.ui.compare.series import SeriesRun, so_far
+from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
-__all__ = ["CompareView", "count", "failed", "run", "shown"]
-
-COUNTED_CHARS = 50_000
-RESULTS = (ComparisonResult, GrowthResult, PromptSetResult, PrefixResult)
+__all__ = ["Refused", "Running", "Shown", "View", "failed", "redrawn", "run", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
-class CompareView:
-    """What a question shows next; gr.skip() leaves a part as it is.
+class Running:
+    """Runs go on: where they are, what is known so far. begun: the first view, before which something else stood there."""
 
-    charts    one per figure of the question, None: nothing to draw; None altogether: they stay
-    running   None: unchanged
-    """
-
-    notice: Any = field(default_factory=gr.skip)
-    headline: Any = field(default_factory=gr.skip)
-    live: Any = field(default_factory=gr.skip)
-    verdict: Any = field(default_factory=gr.skip)
-    tables: Any = field(default_factory=gr.skip)
-    charts: Sequence[Any] | None = None
-    result: Any = field(default_factory=gr.skip)
-    arms: Any = field(default_factory=gr.skip)
-    change: Any = field(default_factory=gr.skip)
-    running: bool | None = None
+    headline: str
+    live: str
+    begun: bool = False
 
 
-def run(backend: Any, question: Question, form: Sequence[Any], owner: str) -> Iterator[CompareView]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A result. figures: in the order of the question's page, None where there is nothing to draw."""
+
+    headline: str
+    live: str
+    aside: str
+    tables: str
+    figures: Sequence[Any]
+    result: AnyResult
+    arms: Sequence[tuple[str, str]]
+    chosen: str | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why nothing runs. headline: what stands there again where runs had begun; None: what stands there stays."""
+
+    notice: str
+    headline: str | None = None
+
+
+View = Running | Shown | Refused
+
+
+def run(backend: Any, question: Question[Any, Any], values: Sequence[Any], owner: str) -> Iterator[View]:
     """Ask the question: a view with each progress while runs go on, the result at the end, all of it kept.
 
     What is refused is told before anything runs, and what stands on the page stays.
     """
-    steps = None
+    page = question.page()
+    steps: Any = None
     begun = False
     try:
         backend.describe()
-        asked = question.read(backend, *form)
-        so_far_run = _begin(backend, asked)
-        steps = getattr(backend, question.method)(asked, owner=owner, reader=MEASURING)
+        asked = page.read(backend, *values)
+        live = page.live(asked, {row.key: row for row in backend.strategies()})
+        steps = backend.ask(asked, owner=owner, reader=MEASURING)
         step = next(steps)
         begun = True
-        so_far_run = so_far_run.after(step)
-        head, live = _shown(question, so_far_run)
-        yield CompareView("", head, live, "", "", result=None, arms=None, change="", running=True)
+        live = live.after(step)
+        yield _running(question, live, begun=True)
         _import_drawing()  # before the first run: these libraries take seconds to import
-        while not isinstance(step, RESULTS):
+        while not isinstance(step, question.result):
             step = next(steps)
-            so_far_run = so_far_run.after(step)
+            live = live.after(step)
             if isinstance(step, Progress):  # it comes when all is told that is known so far
-                head, live = _shown(question, so_far_run)
-                yield CompareView(headline=head, live=live)
-        # Columns of texts stay as they ended; what stood there so far is told by the table.
-        yield shown(backend, step, live=columns(so_far_run) if isinstance(so_far_run, CompareRun) else "")
+                yield _running(question, live)
+        yield shown(backend, question, step, live=live.ended())
     except KvdemoError as error:
-        headline = empty_result(question.empty) if begun else gr.skip()
-        yield CompareView(notice=notice(refusal(error)), headline=headline, running=False)
+        yield Refused(notice(refusal(error, page.labels)), empty_result(question.empty) if begun else None)
     finally:
         if steps is not None:
             steps.close()
 
 
-def shown(backend: Any, result: AnyResult, *, source: str = "", live: str | None = None) -> CompareView:
+def shown(
+    backend: Any, question: Question[Any, Any], result: AnyResult, *, source: str = "", live: str | None = None
+) -> Shown:
     """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran."""
-    if live is None:
-        live = finished_columns(result) if isinstance(result, ComparisonResult) else ""
-    drawn = charts(result)
-    chosen = fastest(result)
-    return CompareView(
-        notice="",
-        headline=headline_card(result, source),
-        live=live,
-        verdict=verdict_card(result),
-        tables=result_tables(result),
-        charts=drawn,
+    page = question.page()
+    chosen = fastest(question, result)
+    return Shown(
+        headline=headline_card(question, result, source),
+        live=page.finished(result) if live is None else live,
+        aside=page.aside(result),
+        tables=result_tables(question, result),
+        figures=question.draw(result, {}),
         result=result,
-        arms=(arms(result), chosen),
-        change=change_card(backend, result, chosen),
-        running=False,
+        arms=arms(question, result),
+        chosen=chosen,
+        change=change_card(backend, question, result, chosen),
     )
 
 
-def failed(question: Question) -> CompareView:
+def redrawn(question: Question[Any, Any], result: AnyResult, picked: Mapping[str, Any]) -> Sequence[Any]:
+    """The figures again, of what was picked; a choice that the result does not have counts as none."""
+    page = question.page()
+    known = {
+        picker.key: value
+        for picker in page.pickers
+        if isinstance(value := picked.get(picker.key), str) and value in {key for _, key in picker.choices(result)}
+    }
+    return question.draw(result, known)
+
+
+def failed(question: Question[Any, Any]) -> Refused:
     """After a fault of ours: nothing runs any more."""
     words = "Something went wrong on our side; the log of this program says what. Your settings are as you left them."
-    return CompareView(notice=notice(words), headline=empty_result(question.empty), running=False)
+    return Refused(notice(words), empty_result(question.empty))
 
 
-def count(backend: Any, prompt: object, as_chat: object, system_prompt: object) -> str:
-    """The prompt's length in tokens as the model will see it, as a fragment; empty where it cannot be known."""
-    if not isinstance(prompt, str) or not prompt.strip():
-        return ""
-    if len(prompt) > COUNTED_CHARS:
-        return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
-    try:
-        told: str | tuple[Message, ...] = prompt
-        if as_chat:
-            system = system_prompt if isinstance(system_prompt, str) else ""
-            told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
-        tokens = backend.count_tokens(told)
-    except KvdemoError:
-        return ""
-    return f'<div class="kv-count">{format_count(tokens)} {"token" if tokens == 1 else "tokens"}</div>'
-
-
-def _begin(backend: Any, asked: Any) -> CompareRun | SeriesRun:
-    if not isinstance(asked, CompareSpec):
-        return SeriesRun(progress=Progress("Getting ready", 0, None, 0.0))
-    rows = {row.key: row for row in backend.strategies()}
-    known = {key: ArmView(rows[key]) for key in asked.strategies if key in rows}
-    return CompareRun(known, asked.max_new_tokens)
-
-
-def _shown(question: Question, run: CompareRun | SeriesRun) -> tuple[str, str]:
-    live = columns(run) if isinstance(run, CompareRun) else so_far(run)
-    return progress_card(run.progress, question.unit), live
+def _running(question: Question[Any, Any], live: Live, *, begun: bool = False) -> Running:
+    progress = live.progress or Progress("Getting ready", 0, None, 0.0)
+    return Running(progress_card(progress, question.unit), live.fragment(), begun)
 
 
 def _import_drawing() -> None:
-    pass
+    import kvdemo.charts.look  # noqa: F401

@@ -1,21 +1,19 @@
 """One comparison in words: how much faster, same tokens or not, what it held. Pure.
 
-A sentence is a list of pieces (text, strong); wording.py puts them together and adds what concerns the whole result.
+A sentence is a list of pieces (text, strong); words.py puts them together and adds what concerns the whole result.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvdemo.experiments.comparison import Comparison, ComparisonResult
+from kvdemo.experiments.pieces import Pieces, capital, tokens_word
 from kvdemo.experiments.statistics import median
 from kvdemo.experiments.summary import paired
-from kvdemo.facts.results import Comparison, ComparisonResult
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds, format_speed
 
-__all__ = ["Finding", "Piece", "Pieces", "capital", "factor", "label", "tokens_word"]
-
-Piece = tuple[str, bool]
-Pieces = list[Piece]
+__all__ = ["Finding", "label"]
 
 FEW_TOKENS = 64  # below it a short prompt leaves little to recompute
 NO_DIFFERENCE = 0.05  # in a first look, ratios this near to 1 are called no difference
@@ -53,11 +51,12 @@ class Finding:
 
     def time_and_ratio(self) -> Pieces:
         first = self.num_rounds < 2 or self.only_range
+        noise = self.result.noise
         unclear = (
             abs(self.ratio - 1) <= NO_DIFFERENCE
             if first or self.low is None or self.high is None
             else self.low <= 1 <= self.high
-        )
+        ) or (noise is not None and noise.covers(self.ratio))
         per_token = " per token" if self.comparison.per_token else ""
         if unclear:
             start = "First look: no difference we can see" if first else "No difference we can see"
@@ -127,7 +126,7 @@ class Finding:
 
     def _time(self, strategy: str) -> str:
         pairs = paired(self.result.runs, self.comparison.baseline, self.comparison.candidate)
-        runs = [run for pair in pairs for run in pair if run.strategy == strategy]
+        runs = [run for pair in pairs for run in pair if run.arm_key == strategy]
         if self.comparison.per_token:
             return format_speed(median(run.decode_tokens_per_s for run in runs))
         return format_seconds(median(run.generation_s for run in runs))
@@ -142,6 +141,9 @@ class Finding:
         return f" ({between} in {self.num_rounds} paired rounds)"
 
     def _why_nothing(self) -> str:
+        noise = self.result.noise
+        if noise is not None and noise.covers(self.ratio):
+            return f" Two identical runs differ by up to {noise.most * 100:.0f} % on this machine."
         made = self._new_tokens(self.subject)
         if self.other == "none" and made <= FEW_TOKENS:
             return f" At {made} new {tokens_word(made)} there is little to recompute; try a longer prompt or answer."
@@ -178,18 +180,3 @@ def label(result: ComparisonResult, strategy: str) -> str:
     """The strategy's label inside a sentence: "dynamic cache", but "FP8 cache"."""
     label = result.row(strategy).label
     return label[:1].lower() + label[1:] if label[1:2].islower() else label
-
-
-def capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def factor(ratio: float) -> str:
-    """A ratio of times in words: 4.2 is "4.2 times faster", 0.8 is "1.25 times as long"."""
-    if format_ratio(ratio) == "1.00":
-        return "as fast"
-    return f"{format_ratio(ratio)} times faster" if ratio > 1 else f"{format_ratio(1 / ratio)} times as long"
-
-
-def tokens_word(count: int) -> str:
-    return "token" if count == 1 else "tokens"

@@ -5,16 +5,18 @@ One column per arm, always all of them, so that nothing moves when the next arm 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.facts.events import TokenEmitted
 from kvdemo.facts.model import StrategyRow
-from kvdemo.facts.results import ArmEvent, ArmFailed, ComparisonResult, Progress
+from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 from kvdemo.facts.units import format_count, format_seconds, format_speed
 
-__all__ = ["ArmView", "CompareRun", "columns", "finished_columns", "progress_card"]
+__all__ = ["ArmView", "CompareRun", "finished_columns", "running"]
 
 WOULD_END = "an answer would have ended here"
 
@@ -78,23 +80,34 @@ class CompareRun:
         """The comparison after one more step; steps of an unknown kind change nothing."""
         if isinstance(step, Progress):
             return replace(self, progress=step)
-        if isinstance(step, ArmEvent) and step.strategy in self.arms:
-            return replace(self, arms={**self.arms, step.strategy: self.arms[step.strategy].after(step)})
-        if isinstance(step, ArmFailed) and step.strategy in self.arms:
-            arm = replace(self.arms[step.strategy], message=step.message, round=step.round, warmup=step.warmup)
-            return replace(self, arms={**self.arms, step.strategy: arm})
+        if isinstance(step, ArmEvent) and step.arm in self.arms:
+            return replace(self, arms={**self.arms, step.arm: self.arms[step.arm].after(step)})
+        if isinstance(step, ArmFailed) and step.arm in self.arms:
+            arm = replace(self.arms[step.arm], message=step.message, round=step.round, warmup=step.warmup)
+            return replace(self, arms={**self.arms, step.arm: arm})
         return self
 
+    def fragment(self) -> str:
+        """The arms beside each other."""
+        return f'<div class="kv-arms">{"".join(_column(arm, self.wanted_tokens) for arm in self.arms.values())}</div>'
 
-def columns(run: CompareRun) -> str:
-    """The arms beside each other."""
-    return f'<div class="kv-arms">{"".join(_column(arm, run.wanted_tokens) for arm in run.arms.values())}</div>'
+    def ended(self) -> str:
+        """The texts stay as they ended."""
+        return self.fragment()
+
+
+def running(spec: CompareSpec, strategies: Mapping[str, StrategyRow]) -> CompareRun:
+    """Before the first run. A strategy that does not exist has no column: it is refused before anything runs."""
+    known = all(key in strategies for key in spec.strategies)
+    return CompareRun(
+        {row.key: ArmView(row) for row in spec.arm_rows(strategies)} if known else {}, spec.max_new_tokens
+    )
 
 
 def finished_columns(result: ComparisonResult) -> str:
     """The arms of a result that was not run here: the text of each one's last run that counts."""
     arms = {}
-    for key in result.spec.strategies:
+    for key in result.spec.arms:
         row, counted = result.row(key), result.counted(key)
         if counted:
             record = counted[-1]
@@ -102,28 +115,7 @@ def finished_columns(result: ComparisonResult) -> str:
             arms[key] = ArmView(row, run, record.round or 1, pieces=(record.text,))
         else:
             arms[key] = ArmView(row, message="No run of this one was completed.")
-    return columns(CompareRun(arms, result.spec.max_new_tokens))
-
-
-def progress_card(progress: Progress | None, unit: str = "runs") -> str:
-    """Where the headline will stand: what is running, how far, and time left. `unit`: what is counted."""
-    words, share = ["Getting ready"], 0.0
-    if progress is not None:
-        words = [progress.phase]
-        if progress.of:
-            words.append(f"{format_count(progress.done)} of {format_count(progress.of)} {unit} done")
-            share = 100 * progress.done / progress.of
-        left_s = progress.left_s
-        words.append(f"{_whole(progress.elapsed_s)} so far" if left_s is None else f"about {_whole(left_s)} left")
-    return (
-        f'<div class="kv-card kv-headline kv-headline-running"><p>{text(" · ".join(words))}</p>'
-        f'<div class="kv-thin-bar"><span style="width:{share:.1f}%"></span></div></div>'
-    )
-
-
-def _whole(seconds: float) -> str:
-    """A time in whole seconds: it is only an estimate."""
-    return f"{max(1, round(seconds))} s" if seconds < 100 else format_seconds(seconds)
+    return CompareRun(arms, result.spec.max_new_tokens).fragment()
 
 
 def _column(arm: ArmView, wanted_tokens: int) -> str:

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Switches that several commands share, and what they are read with. Only a command imports typer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["JsonTo", "Model", "NewTokens", "Seed", "Strategy", "System", "Temperature", "lengths"]
-
 from kvdemo.errors import InvalidRequest
+
+__all__ = [
+    "TWO",
+    "JsonTo",
+    "Model",
+    "NewTokens",
+    "Rounds",
+    "Seed",
+    "Strategies",
+    "Strategy",
+    "System",
+    "Temperature",
+    "lengths",
+]
+
+TWO = ("none", "dynamic")
 
 Model = Annotated[str | None, typer.Option(help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")]
 JsonTo = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - for stdout")]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="longest answer, tokens")]
 Strategy = Annotated[str, typer.Option(help="key of a cache strategy")]
+Strategies = Annotated[list[str] | None, typer.Option("--strategy", help="repeat it; the first is the baseline")]
+Rounds = Annotated[int, typer.Option(help="every strategy once in each; six for an interval")]
 System = Annotated[str, typer.Option("--system", help="system prompt")]
 Temperature = Annotated[float, typer.Option(help="0: always the likeliest token")]
 Seed = Annotated[int, typer.Option(help="of the sampling")]

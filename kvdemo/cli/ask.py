@@ -1,0 +1,145 @@
+"""A question of the table as a command: its own switches, and those that all have. Opens the backend, prints, writes files."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
+from kvdemo.cli.results import print_result
+from kvdemo.cli.session import MEASURING, OWNER, last, loaded_backend, settings_for, stopping_on_ctrl_c
+from kvdemo.errors import KvdemoError
+from kvdemo.experiments.question import AnyResult, Question
+from kvdemo.experiments.switches import JsonTo, Model
+from kvdemo.facts.decision import CacheAdvice, InspectSpec
+from kvdemo.questions.documents import any_document
+from kvdemo.questions.table import Table
+
+__all__ = ["command_of"]
+
+Follow = Callable[[Iterator[Any]], Any]
+REPORT_ENDINGS = (".html", ".htm", ".md")
+
+ReportTo = Annotated[str | None, typer.Option(metavar="FILE.html|FILE.md", help="write a report for others")]
+CsvTo = Annotated[str | None, typer.Option(metavar="FILE", help="write one row per run")]
+COMMON: dict[str, tuple[Any, Any]] = {
+    "model": (Model, None),
+    "json_to": (JsonTo, None),
+    "report": (ReportTo, None),
+    "csv": (CsvTo, None),
+}
+
+
+def command_of(question: Question[Any, Any], table: Table, follow: Follow = last) -> Callable[..., None]:
+    """What typer makes a command of. follow: takes the question's steps to their result."""
+    ask = question.ask()
+    own = inspect.signature(ask, eval_str=True).parameters
+
+    def run(**given: Any) -> None:
+        common = {name: given.pop(name) for name in COMMON}
+        sources = {name: value for name, value in given.items() if isinstance(value, Path)}
+        answer(question, ask(**given), table, sources, follow, **common)
+
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in COMMON.items()
+    ]
+    run.__signature__ = inspect.Signature([*own.values(), *common])  # type: ignore[attr-defined]
+    run.__doc__ = ask.__doc__
+    run.__name__ = question.command
+    return run
+
+
+def answer(
+    question: Question[Any, Any],
+    spec: Any,
+    table: Table,
+    sources: Mapping[str, Path],
+    follow: Follow,
+    *,
+    model: str | None,
+    json_to: str | None,
+    report: str | None,
+    csv: str | None,
+) -> None:
+    """Ask it, write what is asked for, then print the answer. Whatever can refuse is asked before anything runs.
+
+    sources: the files that it reads, by field; none of them is written over."""
+    check_targets(
+        {"json": (json_to, ANY_ENDING), "csv": (csv, (".csv",)), "report": (report, REPORT_ENDINGS)},
+        sources,
+    )
+    decision, change = None, None
+    with (
+        loaded_backend(model, question.strategies(spec), table) as backend,
+        stopping_on_ctrl_c(backend) as interruption,
+    ):
+        if report is not None:  # before anything runs: the files that it reads may be beyond reading
+            with without("report: what is in force is not known"):
+                decision = backend.inspect(InspectSpec())
+        result: AnyResult = follow(backend.ask(spec, owner=OWNER, reader=MEASURING))
+        if decision is not None:
+            with without("report: how to keep a strategy is not known"):
+                change = kept(backend, question, result)
+
+    def page() -> str:
+        from kvdemo.report.report import report_html, report_markdown
+
+        form = report_markdown if report is not None and report.lower().endswith(".md") else report_html
+        return form(result, decision=decision, change=change, table=table)
+
+    def rows() -> str:
+        from kvdemo.report.spreadsheet import csv_file
+
+        return csv_file(result, table)
+
+    written = write_all(
+        {"json": (json_to, lambda: any_document(result, table)), "csv": (csv, rows), "report": (report, page)}
+    )
+    if json_to != "-":
+        print_result(question, result)
+        if report is not None:
+            print_own_command(question, result, settings_for(model).model)
+    if interruption.happened:
+        raise typer.Exit(130)
+    if not written or any(run.status == "failed" for _, run in question.runs(result)):
+        raise typer.Exit(1)
+
+
+def print_own_command(question: Question[Any, Any], result: AnyResult, given: str | None) -> None:
+    """A report leaves open where a model lies; on this machine the command can say it."""
+    from kvdemo.report.contents import command_line
+    from kvdemo.report.reproduce import to_fill_in
+
+    command = command_line(question, result, given)
+    if given is not None and command and to_fill_in(result.model):
+        print(f"The report does not say where the model lies. Here, this repeats it:\n{command}")
+
+
+@contextmanager
+def without(what: str) -> Iterator[None]:
+    """Go on without what cannot be had; a person is told."""
+    try:
+        yield
+    except KvdemoError as error:
+        print(f"kvdemo: {what}: {error}", file=sys.stderr)
+
+
+def kept(backend: Any, question: Question[Any, Any], result: AnyResult) -> CacheAdvice | None:
+    """Keep this, Go back: for the strategy that was fastest; None where nothing was compared."""
+    one = question.comparison(result)
+    if one is None or (chosen := one.fastest) is None:
+        return None
+    call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": False})
+    prompt_tokens = max(run.prompt_tokens for run in one.runs)
+    advice: CacheAdvice = backend.advice(
+        chosen, num_tokens=prompt_tokens + one.spec.max_new_tokens, spec=InspectSpec(generate_kwargs=call)
+    )
+    return advice

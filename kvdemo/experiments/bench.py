@@ -1,0 +1,88 @@
+"""What a question is given to measure with: one object in place of a model, whatever runs behind it.
+
+An endpoint is another Bench that yields the same events; what a bench cannot do is None.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.attempt import Alive, Run, Stop, never
+from kvdemo.experiments.comparison import Noise
+from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.requests import GenerationRequest, Message, Prompt
+from kvdemo.facts.results import Environment, PreparedPrefix
+
+__all__ = ["Bench", "Prefix", "Share"]
+
+
+class Prefix(Protocol):
+    """A beginning that several prompts share, to be processed once and kept.
+
+    slots   positions of the longest prompt with its answer: what a cache of fixed size must have, kept or not
+    """
+
+    @property
+    def slots(self) -> int: ...
+
+    def prepare(self) -> Alive[PreparedPrefix]:
+        """Process what all the prompts begin with, once."""
+
+    def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        """A run that begins with a copy of it."""
+
+
+Share = Callable[[Sequence[tuple[Message, ...]], str, int], Prefix]
+"""(prompts, strategy, new tokens) -> what they share; InvalidRequest where nothing can be kept, or one does not fit."""
+
+
+def no_text(text: str, num_tokens: int) -> tuple[str, int]:
+    raise InvalidRequest("prompt", "texts of a given length cannot be made here")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """
+    run           a request -> its events
+    count         (request) -> tokens of its prompt; InvalidRequest where text or answer are beyond the operator's limits
+    check_size    (request, prompt tokens) -> InvalidRequest where both together are beyond the model's or the memory's
+    cache_slots   (prompt tokens, new tokens) -> positions that a cache of fixed size should reserve; None: its own choice
+    gap           (prompt, baseline, candidate, tokens both made) -> largest difference of their logits over these, from an
+                  untimed pass; None: cannot be had
+    decode        token ids -> text; None: texts come with the runs only
+    text_of       (text, number of tokens) -> a prompt of that many tokens or a few less, cut from the text or repeated, and how
+                  many it has
+    share         a beginning that prompts share, to be kept; None: nothing can be kept here
+    noise         of this machine, where it was measured
+    limit_s       the operator's: no new run begins after it
+    """
+
+    model: ModelFacts
+    environment: Environment
+    strategies: Mapping[str, StrategyRow]
+    run: Run
+    count: Callable[[GenerationRequest], int]
+    check_size: Callable[[GenerationRequest, int], None] = lambda _request, _prompt_tokens: None
+    cache_slots: Callable[[int, int], int] | None = None
+    gap: Callable[[Prompt, str, str, tuple[int, ...]], Alive[float | None]] | None = None
+    decode: Callable[[tuple[int, ...]], str] | None = None
+    text_of: Callable[[str, int], tuple[str, int]] = no_text
+    share: Share | None = None
+    noise: Noise | None = None
+    clock: Callable[[], float] = time.monotonic
+    stop: Stop = never
+    limit_s: float | None = None
+
+    def rows(self, keys: Sequence[str], field: str = "strategies") -> tuple[StrategyRow, ...]:
+        """The rows of these strategies; InvalidRequest for one that is unknown or cannot be used here."""
+        for key in keys:
+            if key not in self.strategies:
+                raise InvalidRequest(field, f"{key!r} is not one of {', '.join(self.strategies)}")
+            if reason := self.strategies[key].unavailable_reason:
+                raise InvalidRequest(field, f"{key} cannot be used here: {reason}")
+        return tuple(self.strategies[key] for key in keys)

@@ -1,0 +1,26 @@
+"""The table of a shared prefix: how soon each answer began."""
+
+from __future__ import annotations
+
+from kvdemo.experiments.tables import Table, same_cell
+from kvdemo.facts.units import format_count, format_seconds
+from kvdemo.questions.prefix.spec import PrefixResult
+
+__all__ = ["prefix_table"]
+
+
+def prefix_table(result: PrefixResult) -> Table:
+    """How soon did each answer begin? One row per question, the prefix processed every time and kept."""
+    return Table.of(
+        [
+            {
+                "Question": pair.question,
+                "First token, every time": format_seconds(pair.fresh.ttft_s),
+                "First token, kept": format_seconds(pair.kept.ttft_s),
+                "Saved": format_seconds(pair.saved_s),
+                "Tokens reused": f"{format_count(pair.kept.reused_tokens)} of {format_count(pair.kept.prompt_tokens)}",
+                "Same tokens": same_cell(pair.verdict.same_output),
+            }
+            for pair in result.pairs
+        ]
+    )

@@ -1,0 +1,99 @@
+"""A shared prefix in words: how much sooner the first token comes, at what price, and when it pays. Pure."""
+
+from __future__ import annotations
+
+from kvdemo.experiments.pieces import Pieces, asked_rows, between_words, decision_open, ended_words, factor, scope_words
+from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.units import format_bytes, format_count, format_seconds
+from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult
+
+METHOD = (
+    "Every question was asked both ways, the first in turn. The kept run's first-token time includes copying the kept "
+    "cache. The ratio is taken for each question; the result is the median of the ratios."
+)
+CAPTION = "One row per question: time to its first token"
+
+
+def headline(result: PrefixResult) -> Pieces:
+    """How much sooner is the first token, at what price, and when does it pay?"""
+    if result.ratio is None or result.fresh_ttft_s is None or result.kept_ttft_s is None:
+        return [("No question was answered both ways, so there is nothing to compare.", True)]
+    kept, fresh = format_seconds(result.kept_ttft_s.median), format_seconds(result.fresh_ttft_s.median)
+    asked = sum(pair.counts for pair in result.pairs)
+    times = f"{kept} to the first token with the prefix kept, {fresh} without: {factor(result.ratio)}"
+    pieces: Pieces = [(times, True), (f"{between_words(result.low, result.high, asked, 'questions')}.", False)]
+    prefix = result.prefix
+    pieces.append(
+        (
+            f" It keeps {format_count(prefix.num_tokens)} tokens in {format_bytes(prefix.cache_bytes)},"
+            f" processed once in {format_seconds(prefix.prepare_s)}.",
+            False,
+        )
+    )
+    if result.pays_after is None:
+        pieces.append((" It does not pay: no time was saved.", True))
+    else:
+        word = "question" if result.pays_after == 1 else "questions"
+        pieces.append((f" It pays from {format_count(result.pays_after)} {word} on.", True))
+    differ = [pair for pair in result.pairs if pair.verdict.same_output is False]
+    if not differ:
+        pieces.append((" Same tokens on every question.", False))
+    elif any(pair.verdict.expected_equal for pair in differ):
+        pieces.append((f" The tokens differ on {len(differ)} of them: in greedy float32 this is a fault.", True))
+    else:
+        pieces.append((f" The tokens differ on {len(differ)} of them. This is no test of quality.", False))
+    if result.stopped_because != "questions":
+        left = len(result.spec.questions) - len(result.pairs)
+        pieces += ended_words(result.stopped_because, len(result.pairs), left, "questions")
+    return pieces
+
+
+def scope(result: PrefixResult) -> str:
+    """What was it measured on?"""
+    return scope_words(result.model, result.environment)
+
+
+def so_far(step: object) -> str:
+    """A question that was asked both ways."""
+    if not isinstance(step, PrefixPair):
+        return ""
+    times = f"{format_seconds(step.fresh.ttft_s)} processed, {format_seconds(step.kept.ttft_s)} kept"
+    return f"{step.question[:60]}: first token after {times}"
+
+
+def open_points(result: PrefixResult, decision: CacheDecision | None) -> list[str]:
+    """What it does not tell."""
+    return [
+        *decision_open(decision is not None),
+        "Prefixes that change between requests: nothing of them could be kept.",
+        "Many requests at once: one ran at a time.",
+    ]
+
+
+def request(result: PrefixResult) -> list[tuple[str, str]]:
+    """What was asked."""
+    spec = result.spec
+    return asked_rows(
+        {
+            "strategy": spec.strategy,
+            "questions": len(spec.questions),
+            "new tokens": spec.max_new_tokens,
+            "fixed length": spec.fixed_length,
+            "system prompt": spec.system_prompt,
+        }
+    )
+
+
+def verdicts(result: PrefixResult) -> list[str]:
+    """The table says it row by row."""
+    return []
+
+
+def remarks(result: PrefixResult) -> list[str]:
+    """The table says all."""
+    return []
+
+
+def command(result: PrefixResult) -> list[str]:
+    """The system prompt is in a file of one's own."""
+    return []

@@ -1,0 +1,93 @@
+"""A set of prompts in words: what it gained as a whole, and which prompt gained least. Pure."""
+
+from __future__ import annotations
+
+from kvdemo.experiments.pieces import (
+    IN_ROUNDS,
+    Pieces,
+    asked_rows,
+    between_words,
+    decision_open,
+    ended_words,
+    factor,
+    factors,
+    label_of,
+    scope_words,
+)
+from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.units import format_ratio
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult
+
+METHOD = f"Every prompt is a comparison of its own. {IN_ROUNDS} That of the set is the median over its prompts."
+CAPTION = "One row per prompt: its own ratio"
+
+
+def headline(result: PromptSetResult) -> Pieces:
+    """What did the set as a whole gain, and which prompt gained least?"""
+    pieces: Pieces = []
+    for item in result.comparisons:
+        if item.ratio is None:
+            continue
+        label = label_of(result.strategies, item.candidate)
+        pieces.append((f"{' ' if pieces else ''}{label}: {factor(item.ratio)}", True))
+        pieces.append((f"{between_words(item.low, item.high, item.prompts, 'prompts')}.", False))
+        if item.total_ratio is not None and item.prompts > 1:
+            pieces.append((f" The whole set: {format_ratio(item.total_ratio)} times.", False))
+        if item.worst_ratio is not None and item.prompts > 1:
+            pieces.append((f" Least on {item.worst_id}: {format_ratio(item.worst_ratio)} times.", False))
+        if item.different_ids:
+            many = len(item.different_ids)
+            pieces.append((f" The tokens differ on {many} {'prompt' if many == 1 else 'prompts'}.", False))
+    if not pieces:
+        pieces.append(("No prompt was completed, so there is nothing to compare.", True))
+    return [*pieces, *ended_words(result.stopped_because, len(result.prompts), len(result.not_run), "prompts")]
+
+
+def scope(result: PromptSetResult) -> str:
+    """What was it measured on?"""
+    return scope_words(result.model, result.environment)
+
+
+def so_far(step: object) -> str:
+    """A prompt that was measured."""
+    return f"{step.row.id[:60]}: {factors(step.result)}" if isinstance(step, PromptResult) else ""
+
+
+def open_points(result: PromptSetResult, decision: CacheDecision | None) -> list[str]:
+    """What it does not tell."""
+    return [
+        *decision_open(decision is not None),
+        *([f"Prompts that time did not allow: {', '.join(result.not_run)}."] if result.not_run else []),
+        "Prompts that are unlike those of the set.",
+        "Many requests at once: one ran at a time.",
+    ]
+
+
+def request(result: PromptSetResult) -> list[tuple[str, str]]:
+    """What was asked."""
+    spec = result.spec
+    return asked_rows(
+        {
+            "prompts": len(spec.prompts),
+            "strategies": spec.strategies,
+            "rounds": spec.rounds,
+            "new tokens": spec.max_new_tokens,
+            "fixed length": spec.fixed_length,
+            "longest tokens": spec.longest_tokens,
+        }
+    )
+
+
+def verdicts(result: PromptSetResult) -> list[str]:
+    """The table says it row by row."""
+    return []
+
+
+def remarks(result: PromptSetResult) -> list[str]:
+    """The table says all."""
+    return []
+
+
+def command(result: PromptSetResult) -> list[str]:
+    """The prompts are in a file of one's own."""
+    return []
