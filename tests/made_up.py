@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvdemo.caches.strategies import rows, strategy_of
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult, Verdict
 from kvdemo.experiments.prompt_file import PromptRow
-from kvdemo.experiments.summary import summarise
+from kvdemo.experiments.question import AnyResult
+from kvdemo.experiments.summary import judge, summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
@@ -175,6 +176,90 @@ def prefix_of(questions: int = 8) -> PrefixResult:
     )
     spec = PrefixSpec("You are careful.", tuple(pair.question for pair in pairs))
     return summarise_prefix(spec, PreparedPrefix(500, 500 * 46_080, 1.5), pairs, model=MODEL, environment=ENVIRONMENT)
+
+
+RESULTS: dict[str, Callable[[], AnyResult]] = {
+    "faster": lambda: result_of(rounds=2, new_tokens=12),
+    "prompts": lambda: prompt_set_of(("one", "two")),
+    "grow": lambda: growth_of(prompts=(16, 32), answers=(4, 8)),
+    "prefix": lambda: prefix_of(3),
+}
+"""One made-up result per row of the table of questions, by the row's key."""
+
+
+def noise_result(strategies: Sequence[str] = ("dynamic",), *, rounds: int = 6, again: float = 1.02) -> ComparisonResult:
+    """A comparison whose first strategy runs once more in every round, `again` times as long."""
+    plain = result_of(strategies, rounds=rounds, new_tokens=40, noise=0.01)
+    first = f"{strategies[0]}-again"
+    twins = [
+        replace(run, arm=first, order=len(strategies), token_times_s=tuple(time * again for time in run.token_times_s))
+        for run in plain.runs
+        if run.strategy == strategies[0]
+    ]
+    spec = replace(plain.spec, noise=True)
+    table = {row.key: row for row in rows(None)}
+    return summarise(spec, [*plain.runs, *twins], model=MODEL, environment=ENVIRONMENT, strategies=table)
+
+
+def unknown_run(run: RunRecord, arm: str | None = None) -> RunRecord:
+    """What an engine behind a URL can say of such a run: its text, its times and how many tokens, nothing of a cache."""
+    return replace(
+        run,
+        arm=arm or run.arm_key,
+        strategy=None,
+        token_ids=None,
+        num_new_tokens=run.new_tokens,
+        positions_computed=None,
+        positions_read=None,
+        reused_tokens=None,
+        cache_tokens=None,
+        cache_bytes=None,
+        cache_storage_bytes=None,
+        cache_bytes_by_token=(),
+        cache_bytes_by_device={},
+    )
+
+
+def unknown_comparison(result: ComparisonResult) -> ComparisonResult:
+    """The same comparison on such runs."""
+    return summarise(
+        result.spec,
+        map(unknown_run, result.runs),
+        model=result.model,
+        environment=result.environment,
+        strategies={row.key: row for row in rows(None)},
+    )
+
+
+def unknown_prefix() -> PrefixResult:
+    """A shared prefix of which nobody says what is kept."""
+    known = prefix_of(3)
+    pairs = []
+    for pair in known.pairs:
+        fresh, kept = unknown_run(pair.fresh, "fresh"), unknown_run(pair.kept, "kept")
+        pairs.append(replace(pair, fresh=fresh, kept=kept, verdict=judge([(fresh, kept)], expected_equal=False)))
+    prefix = PreparedPrefix(None, None, None)
+    return summarise_prefix(known.spec, prefix, pairs, model=MODEL, environment=ENVIRONMENT)
+
+
+def unknown_prompt_set() -> PromptSetResult:
+    known = prompt_set_of(("one", "two"))
+    prompts = tuple(PromptResult(item.row, unknown_comparison(item.result)) for item in known.prompts)
+    return replace(known, prompts=prompts, comparisons=compare_set(known.spec.strategies, prompts))
+
+
+def unknown_growth() -> GrowthResult:
+    known = growth_of(prompts=(16, 32), answers=(4, 8))
+    return replace(known, points=tuple(replace(p, result=unknown_comparison(p.result)) for p in known.points))
+
+
+UNKNOWN: dict[str, Callable[[], AnyResult]] = {
+    "faster": lambda: unknown_comparison(result_of(rounds=6, new_tokens=12)),
+    "prompts": unknown_prompt_set,
+    "grow": unknown_growth,
+    "prefix": unknown_prefix,
+}
+"""The same with runs of which only text, times and numbers of tokens are known."""
 
 
 def full_layers(count: int, kv_heads: int, dim: int) -> list[LayerFootprint]:

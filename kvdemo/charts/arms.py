@@ -47,8 +47,9 @@ class Arm:
 
     @cached_property
     def token_times_s(self) -> tuple[float, ...]:
-        """When does token i arrive? Median over the rounds, s, for as many tokens as every round made."""
-        return tuple(median(times) for times in zip(*(run.token_times_s for run in self.runs), strict=False))
+        """When does token i arrive? Median over the rounds, s, for as many tokens as every round made; () where a round
+        does not say it token by token."""
+        return tuple(median(times) for times in zip(*(run.times_by_token_s for run in self.runs), strict=False))
 
 
 def arms_of(result: ComparisonResult) -> tuple[Arm, ...]:

@@ -72,7 +72,7 @@ def attempt(run: Run, request: GenerationRequest, place: Place) -> Generator[Arm
     try:
         for event in events:
             if isinstance(event, Finished):
-                event = replace(event, record=_placed(event.record, place))
+                event = replace(event, record=_placed(event.record, place, arm))
                 yield ArmEvent(arm, place.round, place.warmup, event)
                 return event.record
             if isinstance(event, PromptEncoded | TokenEmitted):
@@ -80,11 +80,11 @@ def attempt(run: Run, request: GenerationRequest, place: Place) -> Generator[Arm
             yield ArmEvent(arm, place.round, place.warmup, event)
         raise RuntimeError("a run ended without Finished and without an error")
     except RunFailed as error:
-        record, message = _placed(error.record, place), str(error)
+        record, message = _placed(error.record, place, arm), str(error)
     except KvdemoError as error:
         if isinstance(error, InvalidRequest) and place.warmup:
             raise
-        record, message = _placed(_record_of(request.strategy, seen, str(error)), place), str(error)
+        record, message = _placed(_record_of(request.strategy, seen, str(error)), place, arm), str(error)
     finally:
         close = getattr(events, "close", None)
         if close is not None:
@@ -93,13 +93,14 @@ def attempt(run: Run, request: GenerationRequest, place: Place) -> Generator[Arm
     return record
 
 
-def _placed(record: RunRecord, place: Place) -> RunRecord:
-    arm = None if place.arm == record.strategy else place.arm
-    return replace(record, round=place.round, order=place.order, warmup=place.warmup, arm=arm)
+def _placed(record: RunRecord, place: Place, arm: str) -> RunRecord:
+    """The record at its place; one that its strategy names needs no other name."""
+    own = None if arm == record.strategy else arm
+    return replace(record, round=place.round, order=place.order, warmup=place.warmup, arm=own)
 
 
 def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: str) -> RunRecord:
-    """The record of a run that failed and could not hand over its own: what its events told."""
+    """The record of a run that failed and could not hand over its own: what its events told, the rest not known."""
     encoded = next((event for event in seen if isinstance(event, PromptEncoded)), None)
     tokens = [event for event in seen if isinstance(event, TokenEmitted)]
     last = tokens[-1] if tokens else None
@@ -112,12 +113,14 @@ def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: s
         token_times_s=tuple(token.time_s for token in tokens),
         text="".join(token.text for token in tokens),
         error=error,
-        reused_tokens=encoded.reuse.reused_tokens if encoded and encoded.reuse else 0,
+        positions_computed=None,
+        positions_read=None,
+        reused_tokens=None if encoded is None else encoded.reuse.reused_tokens if encoded.reuse else 0,
         queue_s=encoded.queue_s if encoded else 0.0,
         prepare_s=encoded.prepare_s if encoded else 0.0,
-        cache_tokens=last.cache_tokens if last else 0,
-        cache_bytes=last.cache_bytes if last else 0,
-        cache_storage_bytes=last.cache_storage_bytes if last else 0,
+        cache_tokens=last.cache_tokens if last else None,
+        cache_bytes=last.cache_bytes if last else None,
+        cache_storage_bytes=last.cache_storage_bytes if last else None,
         notices=encoded.notices if encoded else (),
         cache_bytes_by_token=tuple((token.cache_bytes, token.cache_storage_bytes) for token in tokens),
     )

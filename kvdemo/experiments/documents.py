@@ -25,6 +25,7 @@ __all__ = [
     "MAX_DOCUMENT_BYTES",
     "SCHEMA",
     "Head",
+    "check_run",
     "document",
     "dumps",
     "from_document",
@@ -94,7 +95,10 @@ def from_document(data: object) -> ComparisonResult:
     spec = decoded(CompareSpec, data.get("request"), "request")
     runs = decoded(tuple[RunRecord, ...], data.get("runs"), "runs")
     for index, run in enumerate(runs):
-        _check_run(run, spec, f"runs[{index}]")
+        check_run(run, f"runs[{index}]")
+        if run.arm_key not in spec.arms:
+            field = "strategy" if run.arm is None else "arm"
+            raise InvalidRequest(f"runs[{index}].{field}", "is not among the strategies of the request")
     comparisons = data.get("comparisons")
     if not isinstance(comparisons, list):
         raise InvalidRequest("comparisons", "must be a list")
@@ -150,17 +154,16 @@ def _read_comparison(item: object, spec: CompareSpec, place: str) -> Comparison:
     return comparison
 
 
-def _check_run(run: RunRecord, spec: CompareSpec, place: str) -> None:
-    if run.arm_key not in spec.arms:
-        field = "strategy" if run.arm is None else "arm"
-        raise InvalidRequest(f"{place}.{field}", "is not among the strategies of the request")
+def check_run(run: RunRecord, place: str) -> None:
+    """InvalidRequest that names the field of a run whose facts cannot be."""
     if run.status not in STATUSES:
         raise InvalidRequest(f"{place}.status", f"is not one of {', '.join(STATUSES)}")
     if run.finish_reason is not None and run.finish_reason not in FINISH_REASONS:
         raise InvalidRequest(f"{place}.finish_reason", f"is not one of {', '.join(FINISH_REASONS)}")
     if run.token_ids is None and run.num_new_tokens is None:
         raise InvalidRequest(f"{place}.num_new_tokens", "must be there where the ids are not")
-    if run.token_ids is not None and len(run.token_times_s) != len(run.token_ids):
+    too_few = run.token_ids is not None and len(run.token_times_s) < run.new_tokens
+    if too_few or len(run.token_times_s) > run.new_tokens:
         raise InvalidRequest(f"{place}.token_times_s", "must have one time per token")
     times = (0.0, *run.token_times_s)
     if any(after < before for before, after in itertools.pairwise(times)):

@@ -44,7 +44,8 @@ class RunRecord:
     arm                   what it is called in its comparison; None: by its strategy
     strategy              key of the strategies table; None where the cache is not ours to choose (an engine behind a URL)
     token_ids             of the answer; None where only their number is known: num_new_tokens
-    token_times_s         one per new token, since acceptance by the model's thread
+    token_times_s         one per new token, since acceptance by the model's thread; fewer where several tokens came at a
+                          time, whose ids are not known then
     positions_computed    one per forward: positions whose keys and values it computed
     positions_read        one per forward: positions it took from the cache
     cache_bytes_by_token  one per new token: (logical, storage) bytes
@@ -135,10 +136,14 @@ class RunRecord:
         return self.token_times_s[-1] if self.token_times_s else None
 
     @property
+    def times_by_token_s(self) -> tuple[float, ...]:
+        """When each token came, s; () where several came at a time, so that none has a time of its own."""
+        return self.token_times_s if len(self.token_times_s) == self.new_tokens else ()
+
+    @property
     def step_s(self) -> tuple[float, ...]:
         """Time of each step after the first token, s: one fewer than tokens."""
-        times = self.token_times_s
-        return tuple(after - before for before, after in pairwise(times))
+        return tuple(after - before for before, after in pairwise(self.times_by_token_s))
 
     @property
     def total_computed(self) -> int | None:

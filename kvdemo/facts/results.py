@@ -96,8 +96,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrefix:
-    """The prefix processed once and kept: its tokens, what the kept cache holds, how long that took."""
+    """The prefix processed once and kept: its tokens, what the kept cache holds, how long that took; None: not known."""
 
-    num_tokens: int
-    cache_bytes: int
-    prepare_s: float
+    num_tokens: int | None
+    cache_bytes: int | None
+    prepare_s: float | None

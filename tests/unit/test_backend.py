@@ -443,9 +443,7 @@ TOGETHER: dict[str, Callable[..., Iterator[Any]]] = {
     "growth": lambda one, **who: one.ask(
         GrowthSpec(PROMPT, ("none", "dynamic"), prompt_tokens=(8,), new_tokens=(3,), longest_tokens=64), **who
     ),
-    "prompt_set": lambda one, **who: one.ask(
-        PromptSetSpec((PromptRow("one", "row 1"),), max_new_tokens=3), **who
-    ),
+    "prompt_set": lambda one, **who: one.ask(PromptSetSpec((PromptRow("one", "row 1"),), max_new_tokens=3), **who),
     "prefix_reuse": lambda one, **who: one.ask(LONG_PREFIX, **who),
     "measure_memory": lambda one, **who: one.measure_memory(MeasureSpec((16,), ("dynamic", "static")), **who),
     "turns_without_reuse": lambda one, **who: one.turns_without_reuse((ASK, ASK), **who),

@@ -17,7 +17,7 @@ from kvdemo.charts.step_lines import fitted_ms, level, slope_words
 from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.units import format_bytes, format_seconds
 from kvdemo.palette import MEANINGS
-from kvdemo.questions.faster.work_chart import work_chart
+from kvdemo.questions.faster.work_chart import panels_of, work_chart
 
 __all__ = ["arrival_chart", "cache_bytes_chart", "draw", "drawings", "step_cost_chart", "time_split_chart"]
 
@@ -27,7 +27,7 @@ PLOT_PX = 206
 
 def arrival_chart(result: ComparisonResult) -> go.Figure:
     """When did each token arrive? Tokens so far over the time since acceptance, s; one line per arm."""
-    arms = arms_of(result)
+    arms = [arm for arm in arms_of(result) if arm.token_times_s]
     by_end = sorted(arms, key=lambda arm: -arm.token_times_s[-1])
     stacked = [(arm.meaning, f"{arm.label} {last_s(arm)}") for arm in by_end] if len(arms) > 2 else []
     longest_s = max((run.token_times_s[-1] for arm in arms for run in arm.runs), default=1.0)
@@ -212,15 +212,17 @@ def cache_bytes_chart(result: ComparisonResult) -> go.Figure:
 
 def draw(result: ComparisonResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
     """The page's figures in their order; None where there is nothing to draw."""
-    counted = [run for run in result.runs if run.counts]
-    if not counted:
-        return [None] * 5
-    holds = any(held for run in counted for held, _ in run.cache_bytes_by_token)
-    four = [arrival_chart(result), step_cost_chart(result), time_split_chart(result), work_chart(result)]
-    return [*four, cache_bytes_chart(result) if holds else None]
+    arms = arms_of(result)
+    held = [size for arm in arms for run in arm.runs for size, _ in run.cache_bytes_by_token]
+    return [
+        arrival_chart(result) if any(arm.token_times_s for arm in arms) else None,
+        step_cost_chart(result) if any(arm.summary.step_s for arm in arms) else None,
+        time_split_chart(result) if arms else None,
+        work_chart(result) if panels_of(arms) else None,
+        cache_bytes_chart(result) if any(held) else None,
+    ]
 
 
 def drawings(result: ComparisonResult) -> list[go.Figure]:
-    """All figures, for a report."""
-    charts = [arrival_chart(result), step_cost_chart(result), time_split_chart(result), work_chart(result)]
-    return [*charts, cache_bytes_chart(result)] if any(run.cache_bytes_by_token for run in result.runs) else charts
+    """All figures for which there is something to draw, for a report."""
+    return [figure for figure in draw(result, {}) if figure is not None]

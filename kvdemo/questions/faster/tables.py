@@ -6,7 +6,7 @@ from kvdemo.experiments.comparison import ArmSummary, ComparisonResult
 from kvdemo.experiments.summary import arms
 from kvdemo.experiments.tables import Table
 from kvdemo.facts.results import Spread
-from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
+from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_seconds, format_speed
 
 __all__ = ["arms_table"]
 
@@ -28,8 +28,10 @@ def arm_row(arm: ArmSummary, result: ComparisonResult) -> dict[str, str]:
         "Range": span(arm.generation_s),
         "Complete request": middle(arm.request_s),
         "Runs": f"{arm.n}" + (f", {arm.left_out} left out" if arm.left_out else ""),
-        "Tokens": "n/a" if arm.tokens is None else " to ".join(format_count(n) for n in dict.fromkeys(arm.tokens)),
-        "Cache held": format_bytes(arm.cache_bytes) if arm.cache_bytes else "nothing kept" if arm.n else "n/a",
+        "Tokens": NOT_AVAILABLE
+        if arm.tokens is None
+        else " to ".join(format_count(n) for n in dict.fromkeys(arm.tokens)),
+        "Cache held": "nothing kept" if arm.cache_bytes == 0 else format_bytes(arm.cache_bytes),
     }
     if by_device:
         row["By device"] = ", ".join(f"{name} {format_bytes(size)}" for name, size in arm.cache_bytes_by_device.items())
@@ -44,5 +46,5 @@ def middle(spread: Spread | None) -> str:
 
 def span(spread: Spread | None) -> str:
     if spread is None:
-        return "n/a"
+        return NOT_AVAILABLE
     return f"{format_seconds(spread.low)} to {format_seconds(spread.high)}" if spread.n > 1 else "one run"

@@ -13,7 +13,7 @@ __all__ = ["verdict_card"]
 def verdict_card(result: ComparisonResult) -> str:
     """Are the tokens the same? For each arm beside the first; where they differ, the texts around the first difference."""
     found = [item for item in result.comparisons if item.metric == "generation_s"]
-    parts = "".join(_verdict(result, item) for item in found if item.verdict.same_output is not None)
+    parts = "".join(_verdict(result, item) for item in found if item.rounds)
     if not parts:
         return ""
     return (
@@ -25,6 +25,8 @@ def verdict_card(result: ComparisonResult) -> str:
 def _verdict(result: ComparisonResult, item: Comparison) -> str:
     verdict = item.verdict
     one, other = result.row(item.baseline).label, result.row(item.candidate).label
+    if verdict.same_output is None:
+        return f"<p>{text(one)} and {text(other)}: not known, their tokens were not named.</p>"
     if verdict.same_output:
         counted = result.counted(item.candidate)
         many = format_count(counted[-1].new_tokens) if counted else "0"

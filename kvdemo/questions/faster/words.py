@@ -146,7 +146,9 @@ def verdicts(result: ComparisonResult) -> list[str]:
             continue
         names = f"{result.row(item.baseline).label} and {result.row(item.candidate).label}"
         verdict = item.verdict
-        if verdict.same_output is None:
+        if verdict.same_output is None and item.rounds:
+            sentences.append(f"{names}: whether the tokens are the same is not known.")
+        elif verdict.same_output is None:
             sentences.append(f"{names}: no round in which both finished.")
         elif verdict.same_output:
             sentences.append(f"{names}: the same tokens in every round.")

@@ -15,7 +15,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import format_bytes, format_count, format_ratio
 from kvdemo.palette import MEANINGS
 
-__all__ = ["COMPUTED", "READ", "work_cells", "work_chart", "work_words"]
+__all__ = ["COMPUTED", "READ", "panels_of", "work_cells", "work_chart", "work_words"]
 
 MOST_CELLS = 36
 READ, COMPUTED = 0, 1

@@ -136,9 +136,13 @@ def whiskers(figure: go.Figure, meaning: Meaning, xs: Sequence[int], items: Sequ
     figure.add_scatter(x=lines_x, y=lines_y, mode="lines", line=line, hoverinfo="skip", name="interval")
 
 
+def nothing_measured(result: GrowthResult) -> bool:
+    return not any(point.result.comparisons for point in result.points)
+
+
 def draw(result: GrowthResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
     """The page's figures in their order; picked: along ("new_tokens", "prompt_tokens") and candidate (an arm)."""
-    if not any(point.result.comparisons for point in result.points):
+    if nothing_measured(result):
         return [None] * (1 + len(GROWTH_FIGURES))
     along = picked.get("along", "new_tokens")
     others = [growth_figure_chart(result, name, along) for name in GROWTH_FIGURES]
@@ -147,6 +151,8 @@ def draw(result: GrowthResult, picked: Mapping[str, str]) -> list[go.Figure | No
 
 def drawings(result: GrowthResult) -> list[go.Figure]:
     """All figures, for a report: along whatever grew, for every arm."""
+    if nothing_measured(result):
+        return []
     along = [name for name in ("new_tokens", "prompt_tokens") if len({getattr(p, name) for p in result.points}) > 1]
     return [
         figure

@@ -56,10 +56,17 @@ def prefix_chart(result: PrefixResult) -> go.Figure:
         xs, ys = zip(*points, strict=True)
         strong_line(figure, meaning, xs, ys, "question %{x}: %{customdata}", name=words, words=format_seconds)
     banner(figure, labels)
-    pays = "no time saved" if result.pays_after is None else f"pays from question {format_count(result.pays_after)} on"
-    held = f"{format_bytes(result.prefix.cache_bytes)} kept; {pays}"
-    note(figure, held, Spot(0, 0, (-44, -50), stand="top"), name="price")
+    note(figure, price_words(result), Spot(0, 0, (-44, -50), stand="top"), name="price")
     return figure
+
+
+def price_words(result: PrefixResult) -> str:
+    """What is kept, and when it pays."""
+    prefix = result.prefix
+    kept = "kept bytes not known" if prefix.cache_bytes is None else f"{format_bytes(prefix.cache_bytes)} kept"
+    if result.pays_after is not None:
+        return f"{kept}; pays from question {format_count(result.pays_after)} on"
+    return f"{kept}; " + ("when it pays is not known" if prefix.prepare_s is None else "no time saved")
 
 
 def draw(result: PrefixResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
@@ -69,4 +76,4 @@ def draw(result: PrefixResult, picked: Mapping[str, str]) -> list[go.Figure | No
 
 def drawings(result: PrefixResult) -> list[go.Figure]:
     """The same for a report."""
-    return [prefix_chart(result)]
+    return [figure for figure in draw(result, {}) if figure is not None]

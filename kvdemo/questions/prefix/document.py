@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvdemo.experiments.documents import read_head, run_document
+from kvdemo.experiments.documents import check_run, read_head, run_document
 from kvdemo.experiments.json_documents import decoded, encoded
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import PreparedPrefix
@@ -28,12 +28,19 @@ def document(result: PrefixResult) -> dict[str, Any]:
 def read(data: dict[str, Any]) -> PrefixResult:
     """What follows from the runs (when it pays) is worked out again. InvalidRequest names the place of the first mistake."""
     head = read_head(data)
+    pairs = decoded(tuple[PrefixPair, ...], data.get("pairs"), "pairs")
+    warmups = decoded(tuple[RunRecord, ...], data.get("warmups", []), "warmups")
+    for index, pair in enumerate(pairs):
+        check_run(pair.fresh, f"pairs[{index}].fresh")
+        check_run(pair.kept, f"pairs[{index}].kept")
+    for index, run in enumerate(warmups):
+        check_run(run, f"warmups[{index}]")
     return summarise_prefix(
         decoded(PrefixSpec, data.get("request"), "request"),
         decoded(PreparedPrefix, data.get("prefix"), "prefix"),
-        decoded(tuple[PrefixPair, ...], data.get("pairs"), "pairs"),
+        pairs,
         model=head.model,
         environment=head.environment,
-        warmups=decoded(tuple[RunRecord, ...], data.get("warmups", []), "warmups"),
+        warmups=warmups,
         stopped_because=head.stopped_because,
     )

@@ -62,7 +62,7 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
             yield told()
             prepared.append((yield from with_progress(shared.prepare(), told)))
         record = yield from attempt(shared.run, request(place), place)
-        if place.warmup and record.status == "ok" and not record.reused_tokens:
+        if place.warmup and record.status == "ok" and record.reused_tokens == 0:
             raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")
         return record
 
@@ -88,7 +88,7 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
         reason = yield from rounds.go(after_round=pair_of)
         yield summarise_prefix(
             spec,
-            prepared[0] if prepared else PreparedPrefix(0, 0, 0.0),
+            prepared[0] if prepared else PreparedPrefix(None, None, None),
             pairs,
             model=bench.model,
             environment=bench.environment,
@@ -131,8 +131,8 @@ def summarise_prefix(
     )
 
 
-def pays_after(prepare_s: float, saved_s: float | None) -> int | None:
-    """The smallest number of questions whose time saved covers `prepare_s`; None when nothing is saved."""
-    if saved_s is None or saved_s <= 0:
+def pays_after(prepare_s: float | None, saved_s: float | None) -> int | None:
+    """The smallest number of questions whose time saved covers `prepare_s`; None when nothing is saved, or not known."""
+    if prepare_s is None or saved_s is None or saved_s <= 0:
         return None
     return max(1, math.ceil(prepare_s / saved_s))

@@ -76,7 +76,7 @@ class PrefixPair:
 class PrefixResult:
     """ratio: median over the questions of first-token time fresh / kept, with its order-statistic interval.
 
-    pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never
+    pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never, or not known
     fresh_ttft_s     first-token times over the questions; kept_ttft_s: with the prefix kept, its copy included
     stopped_because  questions (all were asked), budget, stopped, limit
     """

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from kvdemo.experiments.tables import Table, same_cell
-from kvdemo.facts.units import format_count, format_seconds
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.units import NOT_AVAILABLE, format_count, format_seconds
 from kvdemo.questions.prefix.spec import PrefixResult
 
 __all__ = ["prefix_table"]
+
+
+def reused(run: RunRecord) -> str:
+    """ "500 of 520"."""
+    if run.reused_tokens is None:
+        return NOT_AVAILABLE
+    return f"{format_count(run.reused_tokens)} of {format_count(run.prompt_tokens)}"
 
 
 def prefix_table(result: PrefixResult) -> Table:
@@ -18,7 +26,7 @@ def prefix_table(result: PrefixResult) -> Table:
                 "First token, every time": format_seconds(pair.fresh.ttft_s),
                 "First token, kept": format_seconds(pair.kept.ttft_s),
                 "Saved": format_seconds(pair.saved_s),
-                "Tokens reused": f"{format_count(pair.kept.reused_tokens)} of {format_count(pair.kept.prompt_tokens)}",
+                "Tokens reused": reused(pair.kept),
                 "Same tokens": same_cell(pair.verdict.same_output),
             }
             for pair in result.pairs

@@ -23,20 +23,24 @@ def headline(result: PrefixResult) -> Pieces:
     times = f"{kept} to the first token with the prefix kept, {fresh} without: {factor(result.ratio)}"
     pieces: Pieces = [(times, True), (f"{between_words(result.low, result.high, asked, 'questions')}.", False)]
     prefix = result.prefix
-    pieces.append(
-        (
-            f" It keeps {format_count(prefix.num_tokens)} tokens in {format_bytes(prefix.cache_bytes)},"
-            f" processed once in {format_seconds(prefix.prepare_s)}.",
-            False,
-        )
-    )
-    if result.pays_after is None:
+    if prefix.num_tokens is not None and prefix.cache_bytes is not None:
+        kept = f" It keeps {format_count(prefix.num_tokens)} tokens in {format_bytes(prefix.cache_bytes)}"
+        once = "" if prefix.prepare_s is None else f", processed once in {format_seconds(prefix.prepare_s)}"
+        pieces.append((f"{kept}{once}.", False))
+    else:
+        pieces.append((" What is kept for that is not known.", False))
+    if result.pays_after is None and prefix.prepare_s is None:
+        pieces.append((" When it pays is not known.", False))
+    elif result.pays_after is None:
         pieces.append((" It does not pay: no time was saved.", True))
     else:
         word = "question" if result.pays_after == 1 else "questions"
         pieces.append((f" It pays from {format_count(result.pays_after)} {word} on.", True))
+    verdicts = [pair.verdict.same_output for pair in result.pairs if pair.counts]
     differ = [pair for pair in result.pairs if pair.verdict.same_output is False]
-    if not differ:
+    if None in verdicts and not differ:
+        pieces.append((" Whether the tokens are equal is not known.", False))
+    elif not differ:
         pieces.append((" Same tokens on every question.", False))
     elif any(pair.verdict.expected_equal for pair in differ):
         pieces.append((f" The tokens differ on {len(differ)} of them: in greedy float32 this is a fault.", True))

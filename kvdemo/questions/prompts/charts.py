@@ -126,5 +126,7 @@ def draw(result: PromptSetResult, picked: Mapping[str, str]) -> list[go.Figure |
 
 def drawings(result: PromptSetResult) -> list[go.Figure]:
     """All figures, for a report: the ratios of every arm."""
+    if not result.prompts:
+        return []
     ratios = [prompt_ratios_chart(result, candidate) for candidate in result.spec.strategies[1:]]
     return [prompt_set_chart(result), *ratios]
