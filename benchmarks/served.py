@@ -217,6 +217,8 @@ def measured(page: Page, bare: Bare, rounds: int, new_tokens: int) -> dict[str, 
         for pair in pairs:
             for name, run in pair if number % 2 else reversed(pair):
                 speeds[name].append(run())
+        latest = ", ".join(f"{name} {values[-1]:.1f}" for name, values in speeds.items())
+        print(f"  round {number + 1} of {rounds}, tok/s: {latest}", file=sys.stderr, flush=True)
     return speeds
 
 
