@@ -15,6 +15,7 @@ from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
+from kvdemo.generation.prompt import encode_prompt
 
 __all__ = ["Chat"]
 
@@ -50,12 +51,11 @@ class Chat(OverModel):
             stop_strings=stop_strings,
             prefill_chunk=PREFILL_CHUNK,
         )
+        kept = self._engine.kept if keep and owner else None
         try:
-            self._engine.check_length(request)
+            yield from self._engine.run(request, owner, kept=kept, reader=reader)
         except ContextFull as error:
             raise self._with_turns_to_drop(error, request) from None
-        kept = self._engine.kept if keep and owner else None
-        yield from self._engine.run(request, owner, kept=kept, reader=reader)
 
     def turns_without_reuse(
         self,
@@ -74,10 +74,12 @@ class Chat(OverModel):
         """
         with self._engine.stoppable(owner) as stop:
             for messages in conversations:
-                needed = self.count_tokens(messages) + longest_answer - 1
+                encoded = encode_prompt(self._engine.ready(), messages)
+                needed = len(encoded.token_ids) + longest_answer - 1
                 slots = kept_slots(table.strategy_of(strategy), needed)
                 request = GenerationRequest(messages, 1, strategy, prefill_chunk=PREFILL_CHUNK, cache_slots=slots)
-                for event in self._engine.run(request, owner, stop=stop, reader=reader, patient=True):
+                run = self._engine.run(request, owner, encoded=encoded, stop=stop, reader=reader, patient=True)
+                for event in run:
                     if isinstance(event, Waiting | Working):
                         yield event
                     if isinstance(event, Finished):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kvdemo.caches.footprint import cached_tokens, layers_of, room_of, weigh
 from kvdemo.caches.strategies import Strategy
-from kvdemo.facts.events import Reuse
+from kvdemo.facts.events import Reuse, ReuseHow
 from kvdemo.facts.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int
     reason = f"First difference at token {common + 1:,}." if differs else ""
     reused = min(common, len(token_ids) - 1)
 
-    def told(how: str, reused_tokens: int, why: str = reason) -> Reuse:
+    def told(how: ReuseHow, reused_tokens: int, why: str = reason) -> Reuse:
         return Reuse(how, held, reused_tokens, why, kept_token, new_token)
 
     if reused == held:

@@ -110,6 +110,7 @@ class Engine:
         request: GenerationRequest,
         owner: str,
         *,
+        encoded: EncodedPrompt | None = None,
         kept: KeptCaches | None = None,
         stop: threading.Event | None = None,
         reader: Reader = AT_ONCE,
@@ -117,7 +118,7 @@ class Engine:
     ) -> Iterator[GenerationEvent]:
         """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already.
 
-        reader, patient   as for the stream
+        encoded, reader, patient   as for the stream
         """
         loaded = self.ready()
         self.check(request)
@@ -128,6 +129,7 @@ class Engine:
                 loaded,
                 request,
                 turnstile=self.turnstile,
+                encoded=encoded,
                 kept=kept,
                 owner=owner,
                 stop=flag,

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import types
 import typing
-from typing import Any
+from typing import Any, Literal
 
 from kvdemo.errors import InvalidRequest
 
@@ -49,6 +49,11 @@ def _read(kind: Any, value: object, place: str) -> Any:
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), value, place)
+    if origin is Literal:
+        words = typing.get_args(kind)
+        if not isinstance(value, str) or value not in words:
+            raise InvalidRequest(place, f"is not one of {', '.join(words)}")
+        return value
     if origin is tuple:
         return _read_tuple(typing.get_args(kind), value, place)
     if origin is dict:

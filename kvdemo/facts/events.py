@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import FinishReason, RunRecord
 
 __all__ = [
     "Finished",
@@ -12,10 +13,13 @@ __all__ = [
     "PrefillProgress",
     "PromptEncoded",
     "Reuse",
+    "ReuseHow",
     "TokenEmitted",
     "Waiting",
     "Working",
 ]
+
+ReuseHow = Literal["fresh", "continued", "cropped", "copied", "refilled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +33,14 @@ class Waiting:
 class Reuse:
     """What became of the cache kept from earlier: how much of it this run continues, and why not more.
 
-    how            "fresh" (nothing was kept), "continued", "cropped", "copied" or "refilled"
+    how            fresh: nothing was kept
     kept_tokens    tokens the kept cache held
     reused_tokens  of them, taken over
     reason         one sentence for a person, "" when all of it was used
     kept_token, new_token   ids at the first difference, kept_text and new_text the same as text; None where none differs
     """
 
-    how: str
+    how: ReuseHow
     kept_tokens: int
     reused_tokens: int
     reason: str = ""
@@ -104,12 +108,12 @@ class TokenEmitted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a run that did not fail. `reason` is one of stop, stop_string, length, cancelled, timed_out.
+    """The end of a run that did not fail. `reason` is its record's finish_reason.
 
     text is what became readable with the end (a held back piece); joined with the texts of the tokens it is record.text.
     """
 
-    reason: str
+    reason: FinishReason
     record: RunRecord
     text: str = ""
 

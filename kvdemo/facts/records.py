@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
-__all__ = ["FINISH_REASONS", "STATUSES", "LayerBytes", "RunRecord"]
+__all__ = ["FinishReason", "LayerBytes", "RunRecord", "Status"]
 
-FINISH_REASONS = ("stop", "stop_string", "length", "cancelled", "timed_out")
-STATUSES = ("ok", "cancelled", "failed", "timed_out")
+FinishReason = Literal["stop", "stop_string", "length", "cancelled", "timed_out"]
+Status = Literal["ok", "cancelled", "failed", "timed_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class RunRecord:
     """
 
     strategy: str | None
-    status: str
-    finish_reason: str | None
+    status: Status
+    finish_reason: FinishReason | None
     prompt_tokens: int
     token_ids: tuple[int, ...] | None = ()
     token_times_s: tuple[float, ...] = ()

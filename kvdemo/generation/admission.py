@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from kvdemo.caches.strategies import Strategy, slots_for
+from kvdemo.caches.prefix import KeptCaches, kept_slots
+from kvdemo.caches.strategies import Strategy, available_strategy, slots_for
 from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.units import format_bytes
 from kvdemo.generation.memory import free_bytes
+from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["checked_slots", "lacking", "refuse_generation_config"]
+__all__ = ["Admitted", "admit", "checked_slots", "lacking", "refuse_generation_config"]
 
 FreeBytes = Callable[[str], int]
 """Bytes that could be allocated now on a type of device."""
-
 
 # Each makes generate run another loop than the one that is measured here, or ask the hub for code; with the value for off.
 OTHER_LOOPS = {
@@ -25,6 +28,57 @@ OTHER_LOOPS = {
     "guidance_scale": 1,
     "token_healing": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may run: encoded and checked, once.
+
+    slots       that a cache of fixed size reserves for it
+    to_grow     a kept cache of fixed size may get more of them, for later turns
+    entered_s   when the request came, on the clock of time.perf_counter; prepare_s: how long it took until here
+    """
+
+    loaded: LoadedModel
+    request: GenerationRequest
+    strategy: Strategy
+    encoded: EncodedPrompt
+    slots: int
+    to_grow: bool
+    entered_s: float
+    prepare_s: float
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.encoded.token_ids
+
+
+def admit(
+    loaded: LoadedModel,
+    request: GenerationRequest,
+    *,
+    encoded: EncodedPrompt | None = None,
+    kept: KeptCaches | None = None,
+    owner: str = "",
+    free: FreeBytes = free_bytes,
+) -> Admitted:
+    """Everything that can be refused is refused here, before anything runs or stands in line: InvalidRequest.
+
+    encoded       the request's prompt, where somebody has encoded it already: that time counts as if it had been done here
+    kept, owner   the store in which this owner's cache may be continued or replaced; None: a fresh cache
+    """
+    entered_s = time.perf_counter() - (0.0 if encoded is None else encoded.took_s)
+    strategy = available_strategy(request.strategy, loaded.model)
+    refuse_generation_config(loaded)
+    encoded = encoded or encode_prompt(loaded, request.prompt)
+    held_bytes = kept.storage_bytes(owner) if kept is not None and strategy.keeping != "no" else 0
+    slots = checked_slots(loaded, request, strategy, len(encoded.token_ids), held_bytes=held_bytes, free_bytes=free)
+    # More slots than this turn needs save the next ones a refill; they are no reason to refuse this one.
+    to_grow = (
+        request.cache_slots is None and lacking(loaded, strategy, kept_slots(strategy, slots), held_bytes, free) is None
+    )
+    prepare_s = time.perf_counter() - entered_s
+    return Admitted(loaded, request, strategy, encoded, slots, to_grow, entered_s, prepare_s)
 
 
 def checked_slots(

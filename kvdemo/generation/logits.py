@@ -99,7 +99,7 @@ def _gap(
 ) -> float:
     import torch
 
-    def before_forward(_: object) -> None:
+    def before_forward(*_: object) -> None:
         if any(stop.is_set() for stop in stops):
             raise _Stopped
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import InvalidRequest
@@ -25,14 +26,16 @@ PLAIN_MARK = re.compile(r"^(?:System|User|Assistant):", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """Token ids of a prompt, and what a person must know about how they came to be."""
+    """Token ids of a prompt, and what a person must know about how they came to be. took_s: the time that it took, s."""
 
     token_ids: tuple[int, ...]
     notices: tuple[str, ...] = ()
+    took_s: float = field(default=0.0, compare=False)
 
 
 def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
     """Which ids does the model see for this prompt? InvalidRequest when there are none or the template refuses it."""
+    began_s = time.perf_counter()
     notices: list[str] = []
     messages = () if isinstance(prompt, str) else tuple(part for part in prompt if isinstance(part, Message))
     with loaded.encoding:
@@ -51,7 +54,7 @@ def encode_prompt(loaded: LoadedModel, prompt: Prompt) -> EncodedPrompt:
     if not ids:
         raise InvalidRequest("prompt", "gives no tokens")
     _refuse_unknown(loaded, ids, "messages" if messages else "prompt")
-    return EncodedPrompt(tuple(ids), tuple(notices))
+    return EncodedPrompt(tuple(ids), tuple(notices), time.perf_counter() - began_s)
 
 
 def _refuse_unknown(loaded: LoadedModel, ids: list[int], field: str) -> None:

@@ -28,13 +28,13 @@ class ForwardGate:
     def __init__(self, model: PreTrainedModel) -> None:
         import torch
 
-        self.listener: Callable[[dict[str, Any]], None] | None = None
+        self.listener: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
         # Dynamo must not look inside: it would bake the listener of the first run into the graph.
         model.register_forward_pre_hook(torch.compiler.disable(self._before_forward), with_kwargs=True)
 
     def _before_forward(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.listener is not None:
-            self.listener(kwargs)
+            self.listener(args, kwargs)
 
 
 def _unknown(strategy: Strategy, positions: int) -> None:

@@ -175,6 +175,29 @@ def test_a_conversation_that_is_too_long_is_refused_with_the_turns_to_drop(backe
     assert caught.value.drop_turns == 0
 
 
+def test_a_turn_of_chat_and_a_turn_measured_without_reuse_encode_their_prompt_once() -> None:
+    encoded: list[Any] = []
+
+    def counting() -> Any:
+        tokenizer = tiny_tokenizer()
+        template = tokenizer.apply_chat_template
+
+        def counted(conversation: Any, **options: Any) -> Any:
+            if options["tokenize"]:
+                encoded.append(conversation)
+            return template(conversation, **options)
+
+        tokenizer.apply_chat_template = counted
+        return tokenizer
+
+    backend = ready_backend(tokenizer=counting)
+    list(backend.chat((Message("user", "hi"),), max_new_tokens=4, owner="a", keep=True))
+    assert len(encoded) == 1
+    assert list(backend.turns_without_reuse(((Message("user", "ho"),),), strategy="static"))
+    assert len(encoded) == 2
+    backend.close()
+
+
 def test_finding_the_turns_to_drop_reads_a_long_conversation_a_few_times_only(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.model import ModelFacts
-from kvdemo.generation.run import end_ids
+from kvdemo.generation.ends import end_ids
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load

@@ -17,6 +17,7 @@ from kvdemo.facts.events import (
     GenerationEvent,
     PrefillProgress,
     PromptEncoded,
+    Reuse,
     TokenEmitted,
     Waiting,
     Working,
@@ -24,6 +25,9 @@ from kvdemo.facts.events import (
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
+from kvdemo.generation.admission import admit
+from kvdemo.generation.prompt import encode_prompt
+from kvdemo.generation.run import Accepted, Outcome, Run, Step
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
@@ -554,6 +558,64 @@ def test_the_end_is_looked_for_at_every_step_on_devices_too_where_transformers_w
     hook.remove()
     assert late()
     loaded.thread.close()
+
+
+# --- what is known at the end, and once only -------------------------------------------------------------------------
+
+
+def test_a_run_ends_with_one_frozen_outcome_made_in_the_models_thread(tiny: LoadedModel) -> None:
+    admitted = admit(tiny, GenerationRequest(PROMPT, 3, fixed_length=True))
+    device, given_back = RecordedDevice(), []
+    run = Run(
+        admitted,
+        device,
+        threading.Event(),
+        obtain=lambda: (admitted.strategy.make(tiny.model.config, admitted.slots), Reuse("fresh", 0, 0)),
+        give_back=lambda _, token_ids: given_back.append((token_ids, threading.current_thread().name)),
+    )
+    outcome = tiny.thread.submit(run.work).result()
+    facts = [run.facts.get() for _ in range(run.facts.qsize())]
+    assert facts[-1] is outcome
+    assert [type(fact) for fact in facts] == [Accepted, PrefillProgress, Step, Step, Step, Outcome]
+    assert outcome.steps == tuple(facts[2:5])
+    assert (outcome.cut, outcome.error, outcome.cache_tokens) == (None, None, P + 2)
+    assert given_back == [((*PROMPT.encode(), *(step.token_id for step in outcome.steps[:2])), "tiny-model")]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        outcome.cut = "cancelled"  # type: ignore[misc]
+
+
+def test_a_reader_who_comes_late_sees_nothing_of_the_runs_after_his(tiny: LoadedModel) -> None:
+    turnstile = Turnstile(3)
+    request = GenerationRequest(PROMPT, 5, fixed_length=True)
+    late = stream(tiny, request, turnstile=turnstile)
+    begun = next(late)
+    events(tiny, GenerationRequest("another prompt, and longer", 9, fixed_length=True), turnstile=turnstile)
+    record, alone = [begun, *late][-1].record, run(tiny, new_tokens=5, fixed_length=True)
+    for name in ("token_ids", "positions_computed", "positions_read", "cache_tokens", "cache_layers", "text"):
+        assert getattr(record, name) == getattr(alone, name)
+
+
+def test_a_prompt_that_was_encoded_before_is_not_encoded_again_and_its_time_counts(tiny: LoadedModel) -> None:
+    messages = (Message("user", "hi"),)
+    known = dataclasses.replace(encode_prompt(tiny, messages), took_s=1000.0, notices=("said before",))
+    mute = dataclasses.replace(tiny, tokenizer=Mute(tiny.tokenizer))
+    accepted, *_, finished = events(mute, GenerationRequest(messages, N), encoded=known)
+    assert finished.record.token_ids == run(tiny, messages).token_ids
+    assert accepted.prompt_tokens == len(known.token_ids)
+    assert accepted.notices == finished.record.notices == ("said before",)
+    assert accepted.prepare_s >= 1000
+    assert finished.record.request_s >= finished.record.prepare_s + finished.record.queue_s
+
+
+class Mute:
+    """A tokenizer that decodes and encodes nothing."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "apply_chat_template"
+        return getattr(self._real, name)
 
 
 # --- many at once ----------------------------------------------------------------------------------------------------
