@@ -91,15 +91,13 @@ class CompareSpec:
         return (*self.strategies, f"{self.strategies[0]}{AGAIN}") if self.noise else self.strategies
 
     def strategy_of(self, arm: str) -> str:
-        """The strategy that this arm runs."""
-        return self.strategies[0] if arm not in self.strategies else arm
+        """The strategy that this arm runs: its own, or the baseline's for the baseline again."""
+        return self.strategies[0] if self.noise and arm == self.arms[-1] else arm
 
     def arm_rows(self, strategies: Mapping[str, StrategyRow]) -> tuple[StrategyRow, ...]:
         """The arms as rows of the table, each under its own key and label."""
-        return tuple(
-            strategies[arm] if arm in self.strategies else _again(strategies[self.strategy_of(arm)])
-            for arm in self.arms
-        )
+        again = (_again(strategies[self.strategies[0]]),) if self.noise else ()
+        return (*(strategies[key] for key in self.strategies), *again)
 
     def prompt_of_run(self) -> str | tuple[Message, ...]:
         """The prompt as a run takes it: the text, or a conversation of one turn."""
@@ -201,7 +199,7 @@ class ComparisonResult:
         strategy = self.spec.strategy_of(arm)
         known = next((row for row in self.strategies if row.key == strategy), None)
         row = known or StrategyRow(strategy, strategy, "", exact=False, keeping="no")
-        return row if arm in self.spec.strategies else _again(row)
+        return row if strategy == arm else _again(row)
 
     @cached_property
     def arm_summaries(self) -> tuple[ArmSummary, ...]:
