@@ -22,8 +22,16 @@ Content = Callable[[], str | dict[str, Any]]
 """Makes what a file is to hold: text whose lines end as it says, or a JSON document."""
 
 
+def may_write(path: Path) -> bool:
+    """May this user write this file, or into this folder?"""
+    return os.access(path, os.W_OK)
+
+
 def check_targets(
-    targets: Mapping[str, tuple[str | None, tuple[str, ...]]], sources: Mapping[str, str | Path | None] | None = None
+    targets: Mapping[str, tuple[str | None, tuple[str, ...]]],
+    sources: Mapping[str, str | Path | None] | None = None,
+    *,
+    may_write: Callable[[Path], bool] = may_write,
 ) -> None:
     """InvalidRequest where a file could not be written later, or would take the place of another one of this command.
 
@@ -36,7 +44,7 @@ def check_targets(
     for field, (target, endings) in targets.items():
         if target is None:
             continue
-        _check_target(field, target, endings)
+        _check_target(field, target, endings, may_write)
         if target == "-":
             continue
         place = _identity(Path(target))
@@ -46,7 +54,7 @@ def check_targets(
             taken[place] = f"what {field} writes"
 
 
-def _check_target(field: str, target: str, endings: tuple[str, ...]) -> None:
+def _check_target(field: str, target: str, endings: tuple[str, ...], may_write: Callable[[Path], bool]) -> None:
     if target == "-" and not endings:
         if not is_read(sys.stdout):
             raise InvalidRequest(field, "stdout is closed; name a file")
@@ -59,7 +67,7 @@ def _check_target(field: str, target: str, endings: tuple[str, ...]) -> None:
             raise InvalidRequest(field, f"{target} is a folder" if target else "is empty; name a file")
         if not path.absolute().parent.is_dir():
             raise InvalidRequest(field, f"there is no folder {path.parent}")
-        if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        if not may_write(path if path.exists() else path.absolute().parent):
             raise InvalidRequest(field, f"{target} cannot be written: this user may not")
     except OSError as error:  # a name that is too long
         raise InvalidRequest(field, f"{target} cannot be written: {error.strerror}") from error

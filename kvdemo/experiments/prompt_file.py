@@ -99,15 +99,19 @@ def read_prompts(data: str | bytes, kind: str = "text") -> tuple[PromptRow, ...]
     return read_prompt_file(data, kind).rows
 
 
-def read_prompt_file(data: str | bytes, kind: str = "text") -> PromptFile:
+def read_prompt_file(
+    data: str | bytes, kind: str = "text", *, row_of: Callable[[int, object], PromptRow] | None = None
+) -> PromptFile:
     """The prompts in `data`, at most 1,000 in 5 MB.
 
     text    one prompt per line, empty lines skipped
     jsonl   an object per line, or all in one array: prompt, optional system, id, max_new_tokens; or the prompt alone
     csv     the same as columns, named in the first row; between them comma, semicolon, tab or vertical bar
+    row_of  makes a prompt of a row's number and what stands there
     InvalidRequest names every row that cannot be used, or says what is wrong with the whole.
     """
     text = _text_of(data)
+    row_of = row_of or _row
     readers: dict[str, Callable[[str], Iterator[_Raw]]] = {"text": _lines, "jsonl": _objects, "csv": _records}
     if kind not in readers:
         raise InvalidRequest("prompts", f"{kind!r} is not one of {', '.join(KINDS)}")
@@ -120,7 +124,7 @@ def read_prompt_file(data: str | bytes, kind: str = "text") -> PromptFile:
         if isinstance(raw, dict):
             unused |= dict.fromkeys(_shown(key) for key in raw if key not in KEYS)
         try:
-            row = _row(number, raw)
+            row = row_of(number, raw)
             if row.id in numbers:
                 raise InvalidRequest("id", f"is also that of row {numbers[row.id]}")
         except InvalidRequest as error:

@@ -29,15 +29,16 @@ PREFILL_TOKENS = 3  # fewer than any rate of compression that is in use
 WAY_OUT = "enter its layers, KV heads and head_dim by hand"
 
 
-def from_config(config: dict[str, Any], *, name: str = "") -> Architecture:
+def from_config(config: dict[str, Any], *, name: str = "", limit_s: float = TRACE_S) -> Architecture:
     """What does each layer of the model described by this config.json keep?
 
+    limit_s   how long the model's own code may take, s
     Raises InvalidRequest("config", ...) with what is wrong and what to do.
     """
     made = config_object(config)
     path = config.get("_name_or_path")
     known = path if isinstance(path, str) and path else config["model_type"]
-    found = _traced(made, name=name or known, dtype=_dtype_name(config), said=config)
+    found = _traced(made, name=name or known, dtype=_dtype_name(config), said=config, limit_s=limit_s)
     return replace(found, notes=(*found.notes, *_left_out(config)))
 
 
@@ -111,7 +112,13 @@ def from_loaded(model: Any) -> Architecture:
 
 
 def _traced(
-    config: Any, *, name: str, dtype: str, model_class: Any = None, said: dict[str, Any] | None = None
+    config: Any,
+    *,
+    name: str,
+    dtype: str,
+    model_class: Any = None,
+    said: dict[str, Any] | None = None,
+    limit_s: float = TRACE_S,
 ) -> Architecture:
     """Build on meta, run, read; said: the config as it was given, for the names of its fields and how weights are stored."""
     from kvdemo.planner import tracing
@@ -120,13 +127,13 @@ def _traced(
     context_limit = _first_int(tracing.text_config(config), POSITION_FIELDS)
     quantised = _quantisation(said or {})
     try:
-        with _as_invalid_request(said), time_limit(TRACE_S):
+        with _as_invalid_request(said), time_limit(limit_s):
             found = tracing.trace(config, PREFILL_TOKENS, model_class)
             weights = _stored(found, quantised, dtype) if quantised else None
     except TookTooLong as error:
         raise InvalidRequest(
             "config",
-            f"the model's own code was not done after {TRACE_S:.0f} s with these fields: look for an absurd one"
+            f"the model's own code was not done after {limit_s:.0f} s with these fields: look for an absurd one"
             f"{_to_look_at(said)}",
         ) from error
     model, notes = found.model, found.notes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvdemo.errors import InvalidRequest, ModelUnavailable
@@ -31,7 +31,7 @@ HAND_FIELDS = {
 """What is typed by hand, and where a config that transformers does not know may say it."""
 
 
-def from_hub(hub_id: str, settings: Settings) -> Architecture:
+def from_hub(hub_id: str, settings: Settings, *, network_is_off: Callable[[], bool] = network_is_off) -> Architecture:
     """The geometry of a model of the hub; only its config.json is fetched, and only where free entry is allowed.
 
     InvalidRequest("model", ...) for what is no id, ModelUnavailable where it cannot be had.

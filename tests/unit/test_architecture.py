@@ -277,10 +277,11 @@ def test_an_open_limit_written_as_infinity_is_no_mistake() -> None:
         ]
 
 
-def test_a_loop_that_somebody_made_absurdly_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(architecture, "TRACE_S", 0.5)
+def test_a_loop_that_somebody_made_absurdly_long_ends() -> None:
+    config = {"model_type": "deepseek_v4", "num_hidden_layers": 4}
+    architecture.from_config(config)  # what it imports is not to be interrupted
     with pytest.raises(InvalidRequest, match="was not done"):
-        architecture.from_config({"model_type": "deepseek_v4", "num_hidden_layers": 4, "hc_sinkhorn_iters": 10**8})
+        architecture.from_config({**config, "hc_sinkhorn_iters": 10**8}, limit_s=0.5)
 
 
 def test_a_geometry_is_typed_by_hand_with_one_number_of_heads_or_one_per_layer() -> None:

@@ -21,7 +21,7 @@ from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.facts.plans import MeasuredPoint, MemoryRequest
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message
+from kvdemo.facts.requests import MeasureSpec, Message
 from kvdemo.facts.results import ArmFailed, Progress
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.states import STARTS_OVER, STATES_ALONE
@@ -29,6 +29,7 @@ from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
 from kvdemo.questions.prefix.spec import PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
 from kvdemo.settings import Limits, Settings
+from tests.puppet import Puppet
 from tests.state_models import jamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model, tiny_tokenizer
 from tests.tiny_backend import ready_backend, tiny_backend
@@ -175,10 +176,10 @@ def test_a_conversation_that_is_too_long_is_refused_with_the_turns_to_drop(backe
     assert caught.value.drop_turns == 0
 
 
-def test_a_turn_of_chat_and_a_turn_measured_without_reuse_encode_their_prompt_once() -> None:
-    encoded: list[Any] = []
+def counting_tokenizer(encoded: list[Any]) -> Callable[[], Any]:
+    """Makes the tiny tokenizer, which notes every conversation that it makes ids of."""
 
-    def counting() -> Any:
+    def made() -> Any:
         tokenizer = tiny_tokenizer()
         template = tokenizer.apply_chat_template
 
@@ -190,7 +191,12 @@ def test_a_turn_of_chat_and_a_turn_measured_without_reuse_encode_their_prompt_on
         tokenizer.apply_chat_template = counted
         return tokenizer
 
-    backend = ready_backend(tokenizer=counting)
+    return made
+
+
+def test_a_turn_of_chat_and_a_turn_measured_without_reuse_encode_their_prompt_once() -> None:
+    encoded: list[Any] = []
+    backend = ready_backend(tokenizer=counting_tokenizer(encoded))
     list(backend.chat((Message("user", "hi"),), max_new_tokens=4, owner="a", keep=True))
     assert len(encoded) == 1
     assert list(backend.turns_without_reuse(((Message("user", "ho"),),), strategy="static"))
@@ -198,17 +204,10 @@ def test_a_turn_of_chat_and_a_turn_measured_without_reuse_encode_their_prompt_on
     backend.close()
 
 
-def test_finding_the_turns_to_drop_reads_a_long_conversation_a_few_times_only(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finding_the_turns_to_drop_reads_a_long_conversation_a_few_times_only() -> None:
     turns = [Message(role, "x" * 50) for _ in range(300) for role in ("user", "assistant")]
-    check, read = backend._engine.check_length, []
-
-    def counted(request: GenerationRequest) -> Any:
-        read.append(request)
-        return check(request)
-
-    monkeypatch.setattr(backend._engine, "check_length", counted)
+    read: list[Any] = []
+    backend = ready_backend(tokenizer=counting_tokenizer(read))
     with pytest.raises(ContextFull) as caught:
         next(backend.chat((*turns, Message("user", "hi")), max_new_tokens=50))
     assert len(read) < 12
@@ -633,13 +632,13 @@ def test_a_comparison_of_logits_that_fails_or_is_stopped_leaves_the_result_stand
 
 
 def test_a_shared_system_prompt_that_cannot_be_processed_leaves_the_model_usable(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise RuntimeError("no room")
-
-    monkeypatch.setattr("kvdemo.engine.engine.share_system_prompt", refuse)
-    made = ready_backend(system_prompt="Be kind.")
+    puppet = Puppet()
+    puppet.fault = RuntimeError("no room")
+    made = ready_backend(model=puppet.model, system_prompt="Be kind.")
     assert isinstance(made.status(), Ready)
+    assert puppet.fault is None
     assert "shared system prompt" in caplog.text
+    assert last(made.chat((Message("user", "hi"),), max_new_tokens=4, owner="a")).reason == "length"
     made.close()

@@ -246,14 +246,6 @@ def test_names_that_no_file_can_have_are_wrong_input(capsys: pytest.CaptureFixtu
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_file_that_may_not_be_written_is_told_before_anything_runs(
-    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.access", lambda *_: False)
-    assert main(["memory", "--json", str(tmp_path / "x.json")]) == 2
-    assert "this user may not" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("architecture", "words"),
     [("clip", "is a projector of pictures or sound"), ("neverheard", "the installed transformers does not know")],

@@ -230,6 +230,29 @@ def test_two_files_of_one_command_have_two_names_and_none_is_what_it_reads(tmp_p
     check_targets({"json": (os.devnull, ANY_ENDING), "again": (os.devnull, ANY_ENDING)})
 
 
+@pytest.mark.parametrize("name", ["there.json", "new.json"])
+def test_a_file_that_this_user_may_not_write_is_told_first(tmp_path: Path, name: str) -> None:
+    asked: list[Path] = []
+
+    def never(path: Path) -> bool:
+        asked.append(path)
+        return False
+
+    (tmp_path / "there.json").touch()
+    with pytest.raises(InvalidRequest, match=rf"json: .*{name} cannot be written: this user may not"):
+        check_targets({"json": (str(tmp_path / name), ANY_ENDING)}, may_write=never)
+    assert asked == [tmp_path / name if name == "there.json" else tmp_path]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_is_read_only_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o500)
+    assert main(["memory", "--json", str(tmp_path / "x.json")]) == 2
+    assert "this user may not" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("target", "words"), [("", "is empty"), (".", "is a folder")])
 def test_names_that_are_no_file_are_told_first(target: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=f"json: .*{words}"):

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments import prompt_file
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
-from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompts
+from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompt_file, read_prompts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.questions.documents import any_document, from_any_document
@@ -104,16 +103,15 @@ def test_what_cannot_be_read_is_refused_in_words(data: str | bytes, kind: str, w
         read_prompts(data, kind)
 
 
-def test_rows_beyond_the_limit_are_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_limit_are_counted_and_not_read() -> None:
     read: list[int] = []
 
     def reading(number: int, raw: object) -> PromptRow:
         read.append(number)
         return PromptRow(str(raw), str(number))
 
-    monkeypatch.setattr(prompt_file, "_row", reading)
     with pytest.raises(InvalidRequest, match="there are 3,000; at most 1,000"):
-        read_prompts("a\n" * 3000)
+        read_prompt_file("a\n" * 3000, row_of=reading)
     assert len(read) == 1000
 
 

@@ -51,37 +51,37 @@ class GrowthForm:
 
 def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks."""
-    with gr.Column(elem_classes="kv-card", elem_id="compare-growth-form"):
+    with gr.Column(elem_classes="kv-card", elem_id="compare-grow-form"):
         with gr.Row(elem_classes="kv-arms-line"):
             longest = gr.Number(
-                LONGEST, label="Longest request I allow, tokens", min_width=220, elem_id="compare-growth-longest"
+                LONGEST, label="Longest request I allow, tokens", min_width=220, elem_id="compare-grow-longest"
             )
             new_tokens = gr.Textbox(
                 label="Answer lengths, tokens",
                 placeholder="chosen for you; or 16, 64, 128",
                 min_width=220,
-                elem_id="compare-growth-answers",
+                elem_id="compare-grow-answers",
             )
             prompt_tokens = gr.Textbox(
                 label="Prompt lengths, tokens",
                 placeholder="chosen for you; or 16, 128",
                 min_width=220,
-                elem_id="compare-growth-prompts",
+                elem_id="compare-grow-prompts",
             )
-            rounds = gr.Number(ROUNDS, label="Rounds", min_width=90, elem_id="compare-growth-rounds")
-        strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-growth-strategies"), "growth")
-        with gr.Accordion("More settings", open=False, elem_id="compare-growth-settings", elem_classes="kv-more"):
+            rounds = gr.Number(ROUNDS, label="Rounds", min_width=90, elem_id="compare-grow-rounds")
+        strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-grow-strategies"), "grow")
+        with gr.Accordion("More settings", open=False, elem_id="compare-grow-settings", elem_classes="kv-more"):
             budget = gr.Number(
-                BUDGET_MIN, label="Time budget, minutes (empty: none)", min_width=200, elem_id="compare-growth-budget"
+                BUDGET_MIN, label="Time budget, minutes (empty: none)", min_width=200, elem_id="compare-grow-budget"
             )
             prompt = gr.Textbox(
                 representative()[-1].prompt,
                 label="Text from which prompts are cut, repeated where it is too short",
                 lines=3,
                 max_lines=8,
-                elem_id="compare-growth-text",
+                elem_id="compare-grow-text",
             )
-        notice = fragment(elem_id="compare-growth-notice")
+        notice = fragment(elem_id="compare-grow-notice")
     fields = [longest, new_tokens, prompt_tokens, strategies, rounds, budget, prompt]
     return Form(fields, start, stop, notice, follows=((strategies, strategies_followed),))
 
