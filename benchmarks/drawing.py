@@ -29,7 +29,8 @@ from kvdemo.questions.prompts.spec import PromptResult, PromptSetSpec
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.ui.compare.results import charts, headline_card, result_tables, verdict_card
-from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, prompt_set_of, result_of
+from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
+from tests.made_up_model import ENVIRONMENT, MODEL
 
 ARMS = ("none", "dynamic", "static", "static-compiled", "fp8")
 

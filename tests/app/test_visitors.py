@@ -35,7 +35,7 @@ def saved(visitor: Visitor, kind: str) -> str:
 
 def everything_of(visitor: Visitor) -> str:
     """All that the page can be made to show or save for this visitor."""
-    told = [visitor.light(name) for name in ("status", "count", "plan", "seen")]
+    told = [visitor.light(name) for name in ("status", "count_tokens", "plan", "seen")]
     return json.dumps([*told, saved(visitor, "json"), saved(visitor, "markdown")])
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from kvdemo.questions.table import QUESTIONS
 from tests.served import Served
 
 # The client controls what these send, and no more can come of it than a value that the server checks again.
@@ -22,6 +25,13 @@ GROUPS = {("model", 20), ("config", 2)}
 
 def name_of(fn: Any) -> str:
     return f"{fn.name} ({', '.join(f'{trigger} of {block}' for block, trigger in fn.targets)})"
+
+
+def below(block: Any) -> Iterator[Any]:
+    """Every part that lies in this one, at any depth."""
+    for child in getattr(block, "children", ()):
+        yield child
+        yield from below(child)
 
 
 def events(page: Served) -> list[Any]:
@@ -61,7 +71,7 @@ def test_every_queued_event_is_in_a_group_with_room_for_more_than_one(page: Serv
 
 def test_every_other_event_skips_the_queue(page: Served) -> None:
     light = {fn.name for fn in events(page) if not fn.queue}
-    assert light >= {"take", "act", "stop", "cleared", "status", "count", "saved", "plan", "seen"}
+    assert light >= {"take", "act", "stop", "cleared", "status", "count_tokens", "saved", "plan", "seen"}
 
 
 def test_no_event_of_the_page_lays_an_overlay_over_what_is_read(page: Served) -> None:
@@ -73,6 +83,19 @@ def test_a_states_first_value_can_be_copied_for_every_visitor(page: Served) -> N
     for block in page.demo.blocks.values():
         if type(block).__name__ == "State":
             copy.deepcopy(block.value)
+
+
+def test_no_two_parts_have_one_id(page: Served) -> None:
+    times = Counter(block.elem_id for block in page.demo.blocks.values() if block.elem_id)
+    assert [name for name, count in times.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("key", [question.key for question in QUESTIONS])
+def test_the_id_of_every_part_of_a_question_says_which_one(page: Served, key: str) -> None:
+    (column,) = (block for block in page.demo.blocks.values() if block.elem_id == f"compare-{key}")
+    names = [block.elem_id for block in below(column) if block.elem_id]
+    assert {f"compare-{key}-{part}" for part in ("form", "run", "stop", "notice", "headline")} <= set(names)
+    assert [name for name in names if not name.startswith(f"compare-{key}-")] == []
 
 
 @pytest.mark.parametrize("kind", ["DeepLinkButton", "LoginButton", "HTML", "Chatbot", "File", "Code"])

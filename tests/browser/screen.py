@@ -83,15 +83,15 @@ class Screen:
 
     def start_comparison(self, *, new_tokens: int, rounds: int = 1, prompt: str | None = None) -> None:
         if prompt is not None:
-            self.part("#compare-prompt textarea").fill(prompt)
-        self.part("#compare-new-tokens input").fill(str(new_tokens))
-        self.part("#compare-rounds input").fill(str(rounds))
-        self.part("#compare-run").click()
+            self.part("#compare-faster-prompt textarea").fill(prompt)
+        self.part("#compare-faster-new-tokens input").fill(str(new_tokens))
+        self.part("#compare-faster-rounds input").fill(str(rounds))
+        self.part("#compare-faster-run").click()
 
     def wait_for_comparison(self, patience_ms: int = 60_000) -> None:
         """Until the headline says the result and nothing runs any more."""
         expect(self.compare("headline").locator(".kv-headline-text")).to_be_visible(timeout=patience_ms)
-        expect(self.part("#compare-run")).to_be_visible()
+        expect(self.part("#compare-faster-run")).to_be_visible()
 
     # --- memory ------------------------------------------------------------------------------------------------------
 

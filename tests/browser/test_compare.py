@@ -61,13 +61,13 @@ def test_stop_is_there_and_ends_a_comparison_keeping_what_was_done(page: Served,
         page.puppet.wait_until_held()
         page.puppet.allow(30)
         page.puppet.wait_until_held()
-        stop = compare.part("#compare-stop")
+        stop = compare.part("#compare-faster-stop")
         expect(stop).to_be_visible()
-        expect(compare.part("#compare-run")).to_be_hidden()
+        expect(compare.part("#compare-faster-run")).to_be_hidden()
         before = page.puppet.forwards
         stop.click()
         page.puppet.let_go()
-        expect(compare.part("#compare-run")).to_be_visible()
+        expect(compare.part("#compare-faster-run")).to_be_visible()
     page.puppet.wait_until_idle()
     # Of more than 20,000 tokens.
     assert page.puppet.forwards - before < 4000
@@ -77,10 +77,10 @@ def test_stop_is_there_and_ends_a_comparison_keeping_what_was_done(page: Served,
 
 
 def test_the_prompts_length_follows_what_is_typed_and_how_it_is_read(page: Served, compare: Screen) -> None:
-    count = compare.part("#compare-count")
-    compare.part("#compare-prompt textarea").fill("The quick brown fox")
+    count = compare.part("#compare-faster-count")
+    compare.part("#compare-faster-prompt textarea").fill("The quick brown fox")
     expect(count).to_have_text("19 tokens")
-    compare.part("#compare-as").get_by_text("As a chat message").click()
+    compare.part("#compare-faster-as").get_by_text("As a chat message").click()
     expect(count).to_have_text(f"{len('<user>The quick brown fox') + len(chr(10) + '<assistant>')} tokens")
 
 
@@ -91,12 +91,12 @@ def test_a_wrong_value_is_refused_by_the_name_on_the_form(page: Served, compare:
         ("new-tokens input", "0", "New tokens"),
         ("rounds input", "1000", "Rounds"),
     ):
-        box = compare.part(f"#compare-{element}")
+        box = compare.part(f"#compare-faster-{element}")
         good = box.input_value()
         box.fill(value)
-        compare.part("#compare-run").click()
-        expect(compare.part("#compare-notice")).to_contain_text(field)
-        expect(compare.part("#compare-run")).to_be_visible()
+        compare.part("#compare-faster-run").click()
+        expect(compare.part("#compare-faster-notice")).to_contain_text(field)
+        expect(compare.part("#compare-faster-run")).to_be_visible()
         box.fill(good)
     assert page.puppet.forwards == before
 

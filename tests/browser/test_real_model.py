@@ -49,7 +49,7 @@ def test_a_person_talks_compares_and_looks_at_memory(real_page: Served, opened: 
     expect(screen.part("#chat-panel")).to_contain_text("Reused")
 
     screen.open_tab("Compare")
-    expect(screen.part("#compare-count")).to_have_text("4 tokens")
+    expect(screen.part("#compare-faster-count")).to_have_text("4 tokens")
     screen.start_comparison(new_tokens=24)
     screen.wait_for_comparison(PATIENCE_MS)
     for name in ("No cache", "Dynamic cache"):

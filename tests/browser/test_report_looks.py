@@ -16,7 +16,8 @@ from kvdemo.questions.documents import AnyResult
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 from kvdemo.report.report import report_html
-from tests.made_up import ENVIRONMENT, MODEL, growth_of, prefix_of, result_of
+from tests.made_up import growth_of, prefix_of, result_of
+from tests.made_up_model import ENVIRONMENT, MODEL
 
 pytestmark = pytest.mark.browser
 

@@ -19,7 +19,8 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, SamplingParams
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 from kvdemo.questions.faster.words import headline
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, Clock, Script, ScriptedRun, bench_of, even_times, record
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.scripted import Clock, Script, ScriptedRun, bench_of, even_times, record
 
 STEP_S = {"none": 0.4, "dynamic": 0.1, "static": 0.2, "static-compiled": 0.05, "fp8": 0.1}
 
@@ -247,7 +248,9 @@ def test_no_run_begins_after_the_operators_limit() -> None:
     assert result.stopped_because == "limit"
 
 
-@pytest.mark.parametrize(("key", "words"), [("warp", "'warp' is not one of none"), ("offloaded", "no accelerator")])
+@pytest.mark.parametrize(
+    ("key", "words"), [("warp", "'warp' is not one of none"), ("offloaded", "needs an accelerator")]
+)
 def test_a_strategy_that_cannot_run_is_named_before_anything_runs(key: str, words: str) -> None:
     run = ScriptedRun(steady)
     with pytest.raises(InvalidRequest, match=words):

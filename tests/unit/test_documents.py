@@ -14,7 +14,8 @@ from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, dumps, from_document, loads
 from kvdemo.experiments.summary import summarise
 from kvdemo.questions.faster.words import headline, scope
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, even_times, record
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.scripted import even_times, record
 
 
 def result_of(rounds: int = 6) -> ComparisonResult:

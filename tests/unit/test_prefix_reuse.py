@@ -125,7 +125,7 @@ def test_events_name_the_arm_they_belong_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [("none", "cannot be copied"), ("warp", "is not one of"), ("offloaded", "no accelerator")]
+    ("key", "words"), [("none", "cannot be copied"), ("warp", "is not one of"), ("offloaded", "needs an accelerator")]
 )
 def test_a_strategy_that_keeps_nothing_is_refused(key: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):

@@ -27,7 +27,8 @@ from kvdemo.questions.faster.words import open_points
 from kvdemo.report.contents import command_line
 from kvdemo.report.report import fenced, markdown_text, report_html, report_markdown
 from kvdemo.report.reproduce import arguments, reproduce_script
-from tests.made_up import MODEL, advice_of, result_of, run_of
+from tests.made_up import advice_of, result_of, run_of
+from tests.made_up_model import MODEL
 from tests.tiny import tiny_model, tiny_tokenizer
 
 HOSTILE = '</pre><script>alert(1)</script><img src="https://example.org/x">|`'

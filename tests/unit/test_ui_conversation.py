@@ -17,7 +17,8 @@ from kvdemo.facts.requests import Message
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.messages import live_answer, past_turns
 from kvdemo.ui.chat.panel import empty_panel, panel, phone_line
-from tests.fake_backend import FACTS, STRATEGIES, answer_events
+from tests.fake_backend import STRATEGIES, answer_events
+from tests.made_up_model import MODEL
 
 NASTY = "<script>alert(1)</script> <img src=http://x/y onerror=alert(1)> & \"quoted\" 'too'\n\n\tindented **x**"
 DYNAMIC = STRATEGIES[1]
@@ -87,13 +88,13 @@ def test_the_panel_draws_every_moment_of_a_run(strategy: str) -> None:
     view = RunView(strategy=strategy, kept=True)
     for event in answer_events(["one", " two"], prompt_tokens=10, strategy=strategy):
         view = view.after(event)
-        assert panel(view, FACTS, row, "kept").startswith("<div")
+        assert panel(view, MODEL, row, "kept").startswith("<div")
 
 
 def test_the_bar_shows_reused_prefilled_generated_and_the_newest_token_hollow() -> None:
     events = answer_events(["a", "b", "c"], prompt_tokens=64)
     events[1] = PromptEncoded(64, 0.0, 0.0, 8192, None, Reuse("continued", 45, 45))
-    drawn = panel(after(events[:-1]), FACTS, DYNAMIC)
+    drawn = panel(after(events[:-1]), MODEL, DYNAMIC)
     for part, size in (("reused", 45), ("prefill", 19), ("generated", 2), ("newest", 1)):
         assert f'kv-part-{part}" style="flex:{size} 1 0"' in drawn
     assert "45 reused" in drawn
@@ -106,19 +107,19 @@ def test_the_bar_shows_reused_prefilled_generated_and_the_newest_token_hollow() 
 def test_a_prompt_read_in_full_because_the_kept_cache_is_gone_says_why() -> None:
     events = answer_events(["a"], prompt_tokens=64)
     events[1] = PromptEncoded(64, 0.0, 0.0, 8192, None, Reuse("fresh", 0, 0, "The turn before failed."))
-    drawn = panel(after(events), FACTS, DYNAMIC)
+    drawn = panel(after(events), MODEL, DYNAMIC)
     assert "The prompt's 64 tokens are computed once" in drawn.replace("&#x27;", "'").replace("&#39;", "'")
     assert "The turn before failed." in drawn
 
 
 def test_the_reserved_rest_of_a_static_cache_is_hatched() -> None:
-    drawn = panel(after(answer_events(["a", "b"], strategy="static", prompt_tokens=10)[:-1]), FACTS, STRATEGIES[2])
+    drawn = panel(after(answer_events(["a", "b"], strategy="static", prompt_tokens=10)[:-1]), MODEL, STRATEGIES[2])
     assert f'kv-part-reserved" style="flex:{256 - 2} 1 0"' in drawn
 
 
 def test_without_a_cache_nothing_is_said_to_be_held() -> None:
     drawn = panel(
-        after(answer_events(["a", "b"], strategy="none")[:-1], RunView(strategy="none")), FACTS, STRATEGIES[0]
+        after(answer_events(["a", "b"], strategy="none")[:-1], RunView(strategy="none")), MODEL, STRATEGIES[0]
     )
     assert "0 B" in drawn
     assert "not in the cache yet" not in drawn
@@ -128,8 +129,8 @@ def test_without_a_cache_nothing_is_said_to_be_held() -> None:
 def test_the_time_in_the_queue_stands_beside_the_first_token_time_never_inside() -> None:
     events = answer_events(["a"])
     events[1] = PromptEncoded(64, 20.3, 0.0, 8192)
-    assert "64.0 ms" in panel(after(events), FACTS, DYNAMIC)
-    assert "to the first token, after 20.3 s in the queue" in panel(after(events), FACTS, DYNAMIC)
+    assert "64.0 ms" in panel(after(events), MODEL, DYNAMIC)
+    assert "to the first token, after 20.3 s in the queue" in panel(after(events), MODEL, DYNAMIC)
 
 
 def test_a_phone_gets_the_figures_in_one_line() -> None:

@@ -18,7 +18,8 @@ from kvdemo.ui import page
 from kvdemo.ui.api import chat_endpoint, compare_endpoint, memory_endpoint
 from kvdemo.ui.header import header
 from kvdemo.ui.theme import page_style, style_sheet
-from tests.fake_backend import ANSWER, FACTS, FakeBackend
+from tests.fake_backend import ANSWER, FakeBackend
+from tests.made_up_model import MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = SimpleNamespace(session_hash="abc")
@@ -43,16 +44,16 @@ def test_building_the_page_imports_no_torch_no_pandas_and_no_plotly() -> None:
 
 def test_the_header_says_how_far_loading_is_then_what_is_loaded_or_what_went_wrong() -> None:
     assert "Loading m: weights, 2 of 3. Memory works already." in header(Loading("m", "weights, 2 of 3"))
-    ready = header(Ready(FACTS))
+    ready = header(Ready(MODEL))
     assert "134.5 M parameters · float32 on CPU · weights 513 MiB · cache 45.0 KiB per token" in ready
-    assert FACTS.source in ready
+    assert MODEL.source in ready
     broken = header(Failed("m<b>", "No such folder: check the name."))
     assert "No such folder: check the name." in broken
     assert "m&lt;b&gt;" in broken
 
 
 def test_there_is_one_first_heading() -> None:
-    assert header(Ready(FACTS)).count("<h1") == 1
+    assert header(Ready(MODEL)).count("<h1") == 1
 
 
 def test_style_and_script_travel_in_the_head_and_load_nothing() -> None:

@@ -11,7 +11,8 @@ from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.summary import summarise
 from kvdemo.questions.faster.words import headline, scope
-from tests.scripted import ENVIRONMENT, MODEL, ROWS, even_times, record
+from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.scripted import even_times, record
 
 
 def result_of(
@@ -103,7 +104,7 @@ def test_the_demonstration_prompt_is_named_as_one() -> None:
 def test_two_caches_are_called_by_their_labels_and_the_rest_follow() -> None:
     words = plain(headline(result_of({"none": [4.0] * 6, "dynamic": [1.0] * 6, "fp8": [2.0] * 6})))
     assert words.startswith("1.0 s with dynamic cache, 4.0 s without: 4.0 times faster")
-    assert words.endswith("Beside no cache: 2.0 times faster with FP8 cache (2.0 to 2.0).")
+    assert words.endswith("Beside no cache: 2.0 times faster with 8-bit float cache (2.0 to 2.0).")
 
 
 def test_a_fault_is_called_a_fault_and_low_precision_is_not() -> None:
@@ -182,4 +183,4 @@ def test_the_scope_line_names_model_dtype_machine_and_prompt() -> None:
 def test_a_further_arm_that_is_slower_is_said_to_take_longer() -> None:
     words = plain(headline(result_of({"dynamic": [1.0] * 6, "static": [0.5] * 6, "fp8": [1.25] * 6})))
     assert words.startswith("500 ms with static cache, 1.0 s with dynamic cache: 2.0 times faster")
-    assert words.endswith("Beside dynamic cache: 1.25 times as long with FP8 cache (1.25 to 1.25).")
+    assert words.endswith("Beside dynamic cache: 1.25 times as long with 8-bit float cache (1.25 to 1.25).")

@@ -7,8 +7,8 @@ from typing import Any
 
 import gradio as gr
 
-from kvdemo.components.choices import strategy_choices, strategy_notes
-from kvdemo.components.form_parts import strategies_followed
+from kvdemo.components.choices import strategy_notes
+from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
 from kvdemo.components.form_values import budget_s, in_table_order
 from kvdemo.components.markup import fragment
 from kvdemo.components.wiring import LIGHT, bound
@@ -64,9 +64,8 @@ class CompareForm:
 
 def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay the form out in the current Blocks."""
-    rows = backend.strategies()
-    with gr.Column(elem_classes="kv-card", elem_id="compare-form"):
-        with gr.Row(elem_id="compare-line"):
+    with gr.Column(elem_classes="kv-card", elem_id="compare-faster-form"):
+        with gr.Row(elem_id="compare-faster-line"):
             prompt = gr.Textbox(
                 DEMONSTRATION_PROMPT,
                 label="Prompt",
@@ -74,50 +73,43 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 max_lines=10,
                 scale=6,
                 min_width=260,
-                elem_id="compare-prompt",
+                elem_id="compare-faster-prompt",
             )
-            with gr.Column(scale=3, min_width=200, elem_id="compare-mode"):
-                mode = gr.Radio([AS_TEXT, AS_CHAT], value=AS_TEXT, label="The model reads it", elem_id="compare-as")
-                count = fragment(elem_id="compare-count")
+            with gr.Column(scale=3, min_width=200, elem_id="compare-faster-mode"):
+                mode = gr.Radio(
+                    [AS_TEXT, AS_CHAT], value=AS_TEXT, label="The model reads it", elem_id="compare-faster-as"
+                )
+                count = fragment(elem_id="compare-faster-count")
             # No bounds here: Gradio would refuse without naming the field; the request does.
-            new_tokens = gr.Number(NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-new-tokens")
-            rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-rounds")
-        with gr.Row(elem_classes="kv-arms-line"):
-            strategies = gr.CheckboxGroup(
-                strategy_choices(rows),
-                value=["none", "dynamic"],
-                label="Compare, the first with every other",
-                scale=6,
-                elem_id="compare-strategies",
+            new_tokens = gr.Number(
+                NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-faster-new-tokens"
             )
-            start = gr.Button(
-                "Run", variant="primary", scale=0, min_width=110, elem_id="compare-run", elem_classes="kv-run"
-            )
-            stop = gr.Button(
-                "Stop", scale=0, min_width=110, visible=False, elem_id="compare-stop", elem_classes="kv-run"
-            )
-        with gr.Accordion("More settings", open=False, elem_id="compare-settings", elem_classes="kv-more"):
+            rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-faster-rounds")
+        strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-faster-strategies"), "faster")
+        with gr.Accordion("More settings", open=False, elem_id="compare-faster-settings", elem_classes="kv-more"):
             with gr.Row(elem_classes="kv-budget-line"):
                 until_clear = gr.Checkbox(
                     False,
                     label="Go on until the answer is clear: the interval within 5 % of the ratio",
                     scale=4,
-                    elem_id="compare-until-clear",
+                    elem_id="compare-faster-until-clear",
                 )
                 budget = gr.Number(
-                    BUDGET_MIN, label="at most, minutes", scale=1, min_width=130, elem_id="compare-budget"
+                    BUDGET_MIN, label="at most, minutes", scale=1, min_width=130, elem_id="compare-faster-budget"
                 )
             fixed = gr.Checkbox(
                 True,
                 label="Fixed length: no end token, every strategy makes exactly as many tokens",
-                elem_id="compare-fixed",
+                elem_id="compare-faster-fixed",
             )
             system_prompt = gr.Textbox(
-                label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-system-prompt"
+                label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-faster-system-prompt"
             )
-            notes = fragment(strategy_notes(rows), elem_id="compare-strategy-notes")
-            noisy = gr.Button("How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-noise")
-        notice = fragment(elem_id="compare-notice")
+            notes = fragment(strategy_notes(backend.strategies()), elem_id="compare-faster-strategy-notes")
+            noisy = gr.Button(
+                "How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-faster-noise"
+            )
+        notice = fragment(elem_id="compare-faster-notice")
     noise, alone = gr.State(False), gr.State(True)
     fields = [prompt, mode, strategies, new_tokens, rounds, until_clear, budget, fixed, system_prompt]
     counted = [prompt, mode, system_prompt]
