@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from kvdemo.backend.model import OverModel
 from kvdemo.caches import strategies as table
@@ -36,7 +36,7 @@ class Chat(OverModel):
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
         reader: Reader = AT_ONCE,
-    ) -> Iterator[GenerationEvent]:
+    ) -> Generator[GenerationEvent, None, None]:
         """One answer, told as often as the reader wants to hear.
 
         With `keep` the owner's cache from the turn before is continued, and this one kept.
@@ -65,7 +65,7 @@ class Chat(OverModel):
         longest_answer: int = 1,
         owner: str = "",
         reader: Reader = AT_ONCE,
-    ) -> Iterator[RunRecord | Waiting | Working]:
+    ) -> Generator[RunRecord | Waiting | Working, None, None]:
         """First-token times of the same turns with an empty cache each: one new token per conversation, nothing kept.
 
         Between the records there are the runs' signs of life.

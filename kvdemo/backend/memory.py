@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from kvdemo.backend.model import OverModel
@@ -141,7 +141,7 @@ class Memory(OverModel):
 
     def measure_memory(
         self, spec: MeasureSpec, *, owner: str = "", reader: Reader = AT_ONCE
-    ) -> Iterator[MeasuredPoint | Waiting | Working]:
+    ) -> Generator[MeasuredPoint | Waiting | Working, None, None]:
         """Fill caches of the loaded model for real and weigh them, layer by layer, beside the prediction.
 
         Between the points there are the runs' signs of life.

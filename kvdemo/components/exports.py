@@ -14,9 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
 from kvdemo.components.markup import text
+from kvdemo.components.wiring import Updates
 from kvdemo.errors import InvalidRequest, KvdemoError
 
 __all__ = ["Exports", "saved"]
@@ -67,17 +66,20 @@ class Exports:
         return folder
 
 
-def saved(exports: Exports, stem: str, suffix: str, content: Callable[[], str]) -> list[Any]:
-    """(the file, its name as a fragment): as soon as the browser shows the name it saves the file. Where there is none,
-    the reason stands in the place of the name, beside the button."""
+def saved(
+    exports: Exports, stem: str, suffix: str, content: Callable[[], str], *, download: Any, words: Any
+) -> Updates:
+    """The file for the component `download`, its name as a fragment for `words`: as soon as the browser shows the name
+    it saves the file. Where there is none, the reason stands in the place of the name, beside the button."""
     try:
         path = exports.write(stem, suffix, content())
     except KvdemoError as error:
-        return [gr.skip(), _refused(str(error))]
+        return {words: _refused(str(error))}
     except Exception:  # whatever cannot be drawn or written, the person who pressed the button is told
         log.exception("a file could not be made")
-        return [gr.skip(), _refused("The file could not be made. The log has the details.")]
-    return [str(path), f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>']
+        return {words: _refused("The file could not be made. The log has the details.")}
+    said = f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>'
+    return {download: str(path), words: said}
 
 
 def _refused(words: str) -> str:

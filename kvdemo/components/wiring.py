@@ -10,15 +10,30 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import gradio as gr
 
 from kvdemo.facts.reader import Reader
 
-__all__ = ["CHATTING", "LIGHT", "MEASURING", "MODEL", "SLOW", "bound", "owner_of", "stopping", "unhurried"]
+__all__ = [
+    "CHATTING",
+    "LIGHT",
+    "MEASURING",
+    "MODEL",
+    "SLOW",
+    "Updates",
+    "bound",
+    "owner_of",
+    "stopping",
+    "unhurried",
+    "updates",
+]
 
 T = TypeVar("T")
+
+Updates = dict[Any, Any]
+"""What a handler gives back: a value or a gr.update for each component that changes; the others stay as they are."""
 
 LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 MODEL: dict[str, Any] = {
@@ -44,7 +59,18 @@ def owner_of(request: gr.Request | None, place: str) -> str:
     return f"{session or 'nobody'}/{place}"
 
 
-def stopping(backend: Any, place: str) -> Callable[..., None]:
+def updates(changes: Updates) -> Updates:
+    """The changes as Gradio takes them: an empty dict would be a value, nothing to change is gr.skip()."""
+    return changes or gr.skip()
+
+
+class Stoppable(Protocol):
+    """What Stop needs of the backend; it lies above."""
+
+    def stop(self, owner: str) -> None: ...
+
+
+def stopping(backend: Stoppable, place: str) -> Callable[..., None]:
     """What a Stop button does: end what the visitor runs at this place."""
 
     def stop(request: gr.Request) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from kvdemo.caches import strategies as table
 from kvdemo.caches.strategies import Strategy
@@ -19,7 +19,7 @@ __all__ = ["measure"]
 
 def measure(
     engine: Engine, spec: MeasureSpec, geometry: Architecture, owner: str, reader: Reader = AT_ONCE
-) -> Iterator[MeasuredPoint | Waiting | Working]:
+) -> Generator[MeasuredPoint | Waiting | Working, None, None]:
     """One point per strategy and length, one request each, and its signs of life; ends early when it is stopped."""
     loaded = engine.ready()
     bytes_each = loaded.model.dtype.itemsize

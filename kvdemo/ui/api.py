@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.wiring import CHATTING, MEASURING, owner_of, unhurried
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
@@ -31,7 +32,7 @@ __all__ = ["PLACE", "add_api", "chat_endpoint", "compare_endpoint", "event_as_di
 PLACE = "api"
 
 
-def add_api(backend: Any) -> None:
+def add_api(backend: Backend) -> None:
     """Add /chat, /compare and /memory to the current Blocks."""
     model = {"concurrency_id": "model", "concurrency_limit": 20}
     gr.api(chat_endpoint(backend), api_name="chat", **model)
@@ -39,7 +40,7 @@ def add_api(backend: Any) -> None:
     gr.api(memory_endpoint(backend), api_name="memory", concurrency_id="config", concurrency_limit=2)
 
 
-def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
+def chat_endpoint(backend: Backend) -> Callable[..., Iterator[dict[str, Any]]]:
     def chat(
         request: gr.Request,
         message: str,
@@ -48,7 +49,7 @@ def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
         strategy: str = "dynamic",
         temperature: float = 0,
         seed: int = 0,
-    ) -> Iterator[dict]:
+    ) -> Iterator[dict[str, Any]]:
         """One answer, event by event; the last event is "finished" and carries the run's figures and the whole text."""
         try:
             system_prompt = checked_text("system_prompt", system_prompt, empty=True)
@@ -73,14 +74,14 @@ def chat_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
     return chat
 
 
-def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
+def compare_endpoint(backend: Backend) -> Callable[..., Iterator[dict[str, Any]]]:
     def compare(
         request: gr.Request,
         prompt: str,
         max_new_tokens: int = 64,
         strategies: list[str] = ["none", "dynamic"],  # noqa: B006  Gradio shows the default; it is only read
         rounds: int = 1,
-    ) -> Iterator[dict]:
+    ) -> Iterator[dict[str, Any]]:
         """A comparison: progress, then the same document that the command prints."""
         try:
             if not isinstance(strategies, list):
@@ -96,7 +97,7 @@ def compare_endpoint(backend: Any) -> Callable[..., Iterator[dict]]:
     return compare
 
 
-def memory_endpoint(backend: Any) -> Callable[..., dict]:
+def memory_endpoint(backend: Backend) -> Callable[..., dict[str, Any]]:
     def memory(
         seq_len: int,
         batch_size: int = 1,
@@ -104,7 +105,7 @@ def memory_endpoint(backend: Any) -> Callable[..., dict]:
         weights_dtype: str = "",
         budget_gib: float | None = None,
         keep_free: float = 0.1,
-    ) -> dict:
+    ) -> dict[str, Any]:
         """The cache of the loaded model, or of a config.json given as text, in that model's own dtype.
 
         weights_dtype   "": as they are loaded, or published

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.choices import strategy_choices, strategy_notes
 from kvdemo.components.exports import Exports
 from kvdemo.components.markup import fragment
@@ -35,7 +36,7 @@ TICK_S = 0.5
 TITLE = "kvdemo: what a KV cache buys, and what it costs"
 
 
-def build_page(backend: Any, settings: Settings, table: Table = QUESTIONS) -> gr.Blocks:
+def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -> gr.Blocks:
     """The page over this backend; build it once per process, launch it with `page_style()`. table: Compare's questions."""
     exports = Exports()
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as demo:
@@ -48,7 +49,7 @@ def build_page(backend: Any, settings: Settings, table: Table = QUESTIONS) -> gr
                 compare = build_compare_tab(backend, settings, exports, table)
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
-        parts = [head, timer, chat.strategy, chat.strategy_notes]
+        parts = [head, timer, chat.form.fields["strategy"], chat.form.notes]
         told = gr.on([demo.load, timer.tick], _status(backend), None, parts, **LIGHT)
         told.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
         told.then(bound(in_force, backend), None, compare.force, **LIGHT)
@@ -68,7 +69,7 @@ def build_page(backend: Any, settings: Settings, table: Table = QUESTIONS) -> gr
     return demo
 
 
-def _status(backend: Any) -> Callable[[], list[Any]]:
+def _status(backend: Backend) -> Callable[[], list[Any]]:
     def status() -> list[Any]:
         """How is the model? Ticking stops as soon as nothing will change any more."""
         now = backend.status()
@@ -106,7 +107,7 @@ def _seen_on_arrival(memory: MemoryTab) -> Callable[..., list[Any]]:
     return seen
 
 
-def _budget_known(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
+def _budget_known(backend: Backend, memory: MemoryTab) -> Callable[..., list[Any]]:
     def budget_known(request: gr.Request, *asking: Any) -> list[Any]:
         """The model has come, and with it the accelerator whose memory is the budget; a link has the last word."""
         if isinstance(backend.status(), Loading) or {"model", "hub", "layers", "budget"} & set(request.query_params):
@@ -116,7 +117,7 @@ def _budget_known(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
     return budget_known
 
 
-def _came(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
+def _came(backend: Backend, memory: MemoryTab) -> Callable[..., list[Any]]:
     def came(seen: bool, *form: Any) -> list[Any]:
         """The model has come while Memory was open: draw it."""
         if not seen or isinstance(backend.status(), Loading):
@@ -126,7 +127,7 @@ def _came(backend: Any, memory: MemoryTab) -> Callable[..., list[Any]]:
     return came
 
 
-def closed(backend: Any, places: tuple[str, ...], request: gr.Request) -> None:
+def closed(backend: Backend, places: tuple[str, ...], request: gr.Request) -> None:
     """A visitor has left: end what he runs and free what he holds."""
     for place in places:
         owner = owner_of(request, place)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import pytest
 
 from kvdemo.components.exports import Exports, saved
 from kvdemo.components.uploads import read_upload
+from kvdemo.components.wiring import Updates
 from kvdemo.errors import InvalidRequest
 from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
-from kvdemo.ui.chat import extras as chat_extras
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.conversation_file import opened
+from kvdemo.ui.chat.extras import save as save_chat
+from kvdemo.ui.chat.form import chat_files
 from kvdemo.ui.compare.area import save
 from kvdemo.ui.compare.beside import hidden
 from kvdemo.ui.compare.tab import CompareTab, build_compare_tab, ready, turn_to
@@ -37,8 +40,9 @@ def test_a_folder_of_saved_files_that_was_removed_is_made_again() -> None:
 
 def test_what_cannot_be_saved_is_told_with_the_reason_and_without_the_place() -> None:
     exports = Exports()
-    kept, words = saved(exports, "k" * 300, "txt", lambda: "one")
-    assert kept == gr.skip()
+    told = saved(exports, "k" * 300, "txt", lambda: "one", download="file", words="words")
+    assert set(told) == {"words"}
+    words = told["words"]
     assert 'role="alert"' in words
     assert "cannot be saved on the machine that runs this page: File name too long" in words
     assert str(exports.write("k", "txt", "x").parent.parent) not in words
@@ -48,22 +52,29 @@ def test_a_file_that_cannot_be_made_is_told_where_the_button_is(caplog: pytest.L
     def broken() -> str:
         raise ZeroDivisionError
 
-    assert "could not be made" in saved(Exports(), "kvdemo", "html", broken)[1]
+    assert "could not be made" in saved(Exports(), "kvdemo", "html", broken, download="file", words="words")["words"]
     assert "a file could not be made" in caplog.messages
 
 
 def test_the_buttons_of_chat_and_compare_save_after_the_folder_is_gone() -> None:
     exports = Exports()
     shutil.rmtree(exports.write("kvdemo", "txt", "one").parent.parent)
-    path, words = chat_extras._saved(exports, FakeBackend(), "json")(Conversation(), "")
+    with gr.Blocks():
+        files = chat_files()
+    path, words = told(save_chat(files, exports, FakeBackend(), "json", Conversation(), ""), files)
     assert json.loads(Path(path).read_text())["kind"] == "conversation"
     assert "Saved as" in words
     (area, *_), result = compare_tab(exports).areas, result_of(rounds=1)
     shutil.rmtree(Path(path).parent.parent)
-    path, words = save(area, FakeBackend(), exports, QUESTIONS, "json", "json", result, None)
+    path, words = told(save(area, FakeBackend(), exports, QUESTIONS, "json", "json", result, None), area)
     assert json.loads(Path(path).read_text())["kind"] == "comparison"
     assert "Saved as" in words
     assert save(area, FakeBackend(), exports, QUESTIONS, "json", "json", None, None) == gr.skip()
+
+
+def told(changes: Updates, parts: Any) -> tuple[str, str]:
+    """(path of the file, what is said about it)."""
+    return changes[parts.download], changes[parts.saved]
 
 
 def compare_tab(exports: Exports) -> CompareTab:

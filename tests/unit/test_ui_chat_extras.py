@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from kvdemo.ui.chat.turns import act, answer
 from tests.fake_backend import FakeBackend, record_of
 from tests.made_up_model import MODEL
 
-SKIPPED = {"__type__": "update"}
 KEYS = ("none", "dynamic", "static")
 
 
@@ -270,7 +270,13 @@ def test_what_the_browser_keeps_are_settings_never_texts() -> None:
 
 def test_kept_settings_come_back_each_checked_again() -> None:
     kept = json.dumps({"strategy": "static", "keep": False, "max_new_tokens": 99, "temperature": 0.5, "seed": 3})
-    assert restored(kept, KEYS, 4096) == ["static", False, 99, 0.5, SKIPPED, SKIPPED, 3]
+    assert restored(kept, KEYS, 4096) == {
+        "strategy": "static",
+        "keep": False,
+        "max_new_tokens": 99,
+        "temperature": 0.5,
+        "seed": 3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -285,7 +291,7 @@ def test_kept_settings_come_back_each_checked_again() -> None:
     ],
 )
 def test_bad_kept_settings_change_nothing(kept: Any) -> None:
-    assert restored(kept, KEYS, 4096) == [SKIPPED] * len(REMEMBERED)
+    assert restored(kept, KEYS, 4096) == {}
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
@@ -304,6 +310,13 @@ def test_the_same_turns_are_measured_without_reuse_one_after_the_other() -> None
     assert len(told) == 4
 
 
+def test_a_turn_that_does_not_say_what_it_reused_is_no_measure_of_the_prefill() -> None:
+    told = talked(2)
+    silent = replace(told.turns[1], record=replace(told.turns[1].record, reused_tokens=None))
+    assert prefill_tokens_per_s(Conversation((told.turns[0], silent))) == pytest.approx(640)
+    assert prefill_tokens_per_s(Conversation((silent,))) is None
+
+
 def test_time_saved_is_an_estimate_from_the_conversations_own_prefill() -> None:
     assert prefill_tokens_per_s(Conversation()) is None
     assert prefill_tokens_per_s(talked(2)) == pytest.approx(1280)
@@ -317,9 +330,9 @@ def test_time_saved_is_an_estimate_from_the_conversations_own_prefill() -> None:
 def test_a_conversation_that_does_not_fit_says_so_and_offers_to_drop_the_oldest_turns() -> None:
     error = ContextFull("this turn needs 8,410 of 8,192 tokens", needed_tokens=8410, limit_tokens=8192, drop_turns=2)
     (view,) = answer(FakeBackend(error=error), talked(3).asked("more"), ChatSettings(), "me")
-    assert "8,410 of 8,192" in view.past
-    assert "Drop the 2 oldest turns and ask again" in view.past
-    shorter = act(FakeBackend(), "shorten 2 1", view.conversation, "draft")
-    assert [turn.question for turn in shorter.conversation.turns] == ["question 2", "more"]
-    assert shorter.conversation.running
-    assert act(FakeBackend(), "shorten 1 1", view.conversation, "").conversation == SKIPPED
+    assert "8,410 of 8,192" in view["past"]
+    assert "Drop the 2 oldest turns and ask again" in view["past"]
+    shorter = act(FakeBackend(), "shorten 2 1", view["conversation"], "draft")
+    assert [turn.question for turn in shorter["conversation"].turns] == ["question 2", "more"]
+    assert shorter["conversation"].running
+    assert act(FakeBackend(), "shorten 1 1", view["conversation"], "") == {}

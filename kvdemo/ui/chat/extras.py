@@ -7,144 +7,145 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.exports import Exports, saved
-from kvdemo.components.wiring import LIGHT, MODEL, owner_of, stopping, unhurried
+from kvdemo.components.wiring import LIGHT, MODEL, Updates, bound, owner_of, stopping, unhurried, updates
 from kvdemo.errors import KvdemoError
 from kvdemo.settings import Settings
 from kvdemo.ui.chat import times as chat_times
-from kvdemo.ui.chat import turns as chat_turns
+from kvdemo.ui.chat import turns
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.conversation_file import as_json, as_markdown, opened
 from kvdemo.ui.chat.form import ChatFiles, ChatForm, ChatTimes
-from kvdemo.ui.chat.messages import past_turns
-from kvdemo.ui.chat.panel import empty_panel
-from kvdemo.ui.chat.settings import ChatSettings, remembered, restored
-from kvdemo.ui.chat.turns import ChatView, updates
+from kvdemo.ui.chat.layout import ChatParts, show
+from kvdemo.ui.chat.settings import REMEMBERED, ChatSettings, remembered, restored
 
 __all__ = ["TIMES_PLACE", "wire_files", "wire_settings", "wire_times"]
 
 TIMES_PLACE = "chat/times"
 
 
-def wire_settings(form: ChatForm, settings: Settings, backend: Any) -> None:
-    gr.on(
-        [item.change for item in form.fields[1:]],
-        _remember,
-        form.fields,
-        form.kept,
-        trigger_mode="always_last",
-        **LIGHT,
-    )
-    form.restored.change(_restore(backend, settings.limits.new_tokens), form.restored, form.fields[1:], **LIGHT)
+def wire_settings(form: ChatForm, settings: Settings, backend: Backend) -> None:
+    """The browser remembers them, and gives them back when the page opens."""
+    kept = [form.fields[name] for name in REMEMBERED]
+    fields = [*form.fields.values()]
+    gr.on([field.change for field in kept], remember, fields, form.kept, trigger_mode="always_last", **LIGHT)
+    form.restored.change(bound(restore, form, backend, settings.limits.new_tokens), form.restored, kept, **LIGHT)
 
 
-def wire_times(times: ChatTimes, backend: Any, conversation: gr.State, form: ChatForm, after: list[Any]) -> None:
-    is_open, without_reuse = gr.State(False), gr.State(())
-    drawn = [times.words, times.steps, times.turns, times.measure]
-    times.place.expand(_draw_times, [conversation, without_reuse], [*drawn, is_open], **LIGHT)
-    times.place.collapse(lambda: False, None, is_open, **LIGHT)
-    for event in after:
-        then = event.success if hasattr(event, "success") else event
-        then(_draw_times_if_open, [is_open, conversation], [*drawn, without_reuse], **LIGHT)
+def wire_times(parts: ChatParts, backend: Backend, *, after: list[Callable[..., Any]]) -> None:
+    """Drawn while somebody looks. after: the events after which the conversation is another, each to be listened to."""
+    times, fields = parts.times, parts.form.fields
+    opening = [parts.conversation, times.without_reuse]
+    times.place.expand(bound(open_times, times), opening, [*times.drawn, times.is_open], **LIGHT)
+    times.place.collapse(bound(close_times, times), None, times.is_open, **LIGHT)
+    for listen in after:
+        again = [*times.drawn, times.without_reuse]
+        listen(bound(draw_again, times), [times.is_open, parts.conversation], again, **LIGHT)
     measured = times.measure.click(
-        _measure(backend),
-        [conversation, form.system_prompt, form.strategy, form.longest],
-        [*drawn, without_reuse, times.stop],
+        bound(measure, times, backend),
+        [parts.conversation, *(fields[name] for name in ("system_prompt", "strategy", "max_new_tokens"))],
+        [*times.drawn, times.without_reuse, times.stop],
         **MODEL,
     )
-    measured.failure(
-        lambda: [gr.update(visible=True), gr.update(visible=False)], None, [times.measure, times.stop], **LIGHT
-    )
+    measured.failure(bound(not_measuring, times), None, [times.measure, times.stop], **LIGHT)
     times.stop.click(stopping(backend, TIMES_PLACE), **LIGHT)
 
 
-def wire_files(
-    files: ChatFiles,
-    backend: Any,
-    settings: Settings,
-    exports: Exports,
-    conversation: gr.State,
-    form: ChatForm,
-    outputs: list[Any],
-) -> None:
-    saving = [conversation, form.system_prompt]
-    files.markdown.click(_saved(exports, backend, "md"), saving, [files.download, files.saved], **LIGHT)
-    files.json.click(_saved(exports, backend, "json"), saving, [files.download, files.saved], **LIGHT)
-    limit_bytes = settings.limits.upload_bytes
-    files.open.upload(_opened(limit_bytes), [files.open, conversation], [*outputs, form.system_prompt], **LIGHT)
+def wire_files(parts: ChatParts, backend: Backend, settings: Settings, exports: Exports) -> None:
+    """Save the conversation, open a saved one."""
+    files, system_prompt = parts.files, parts.form.fields["system_prompt"]
+    for kind, button in (("md", files.markdown), ("json", files.json)):
+        saving = bound(save, files, exports, backend, kind)
+        button.click(saving, [parts.conversation, system_prompt], [files.download, files.saved], **LIGHT)
+    opening = bound(open_file, parts, settings.limits.upload_bytes)
+    files.open.upload(opening, [files.open, parts.conversation], [*parts.outputs, system_prompt], **LIGHT)
 
 
-def _remember(*form: Any) -> str:
+def remember(*form: Any) -> str:
+    """The settings for the browser to keep."""
     return remembered(ChatSettings(*form))
 
 
-def _restore(backend: Any, limit: int) -> Callable[..., list[Any]]:
-    def restore(kept: str) -> list[Any]:
-        usable = tuple(row.key for row in backend.strategies() if row.unavailable_reason is None)
-        return restored(kept, usable, limit)
-
-    return restore
+def restore(form: ChatForm, backend: Backend, limit: int, kept: str) -> Updates:
+    """The settings that the browser has kept, as far as they can be used here."""
+    usable = tuple(row.key for row in backend.strategies() if row.unavailable_reason is None)
+    return updates({form.fields[name]: value for name, value in restored(kept, usable, limit).items()})
 
 
-def _draw_times(conversation: Conversation, without_reuse: tuple[float | None, ...]) -> list[Any]:
-    return [*_times(conversation, without_reuse), True]
+def open_times(times: ChatTimes, conversation: Conversation, without_reuse: tuple[float | None, ...]) -> Updates:
+    return {**_drawn(times, conversation, without_reuse), times.is_open: True}
 
 
-def _draw_times_if_open(is_open: bool, conversation: Conversation) -> list[Any]:
+def close_times(times: ChatTimes) -> Updates:
+    return {times.is_open: False}
+
+
+def draw_again(times: ChatTimes, is_open: bool, conversation: Conversation) -> Updates:
     """After an answer: draw again what somebody is looking at; times without reuse belonged to the turns before."""
-    if not is_open:
-        return [gr.skip(), gr.skip(), gr.skip(), gr.skip(), ()]
-    return [*_times(conversation, ()), ()]
+    return {**(_drawn(times, conversation, ()) if is_open else {}), times.without_reuse: ()}
 
 
-def _times(conversation: Conversation, without_reuse: tuple[float | None, ...]) -> list[Any]:
-    steps, turns, words = chat_times.drawn(conversation, without_reuse)
-    return [
-        words,
-        gr.update(visible=steps is not None, value=steps),
-        gr.update(visible=turns is not None, value=turns),
-        gr.update(visible=turns is not None),
-    ]
+def measure(
+    times: ChatTimes,
+    backend: Backend,
+    request: gr.Request,
+    conversation: Conversation,
+    system_prompt: str,
+    strategy: str,
+    longest: float,
+) -> Iterator[Updates]:
+    """The same turns once more, each with an empty cache; what was measured is drawn at the end."""
+    told: tuple[str, tuple[float | None, ...]] = ("", ())
+    settings = ChatSettings(system_prompt, strategy, max_new_tokens=longest)
+    measured = chat_times.measured_without_reuse(backend, conversation, settings, owner_of(request, TIMES_PLACE))
+    for told in unhurried(measured):
+        yield {times.words: told[0], times.measure: gr.update(visible=False), times.stop: gr.update(visible=True)}
+    words, without_reuse = told
+    drawn = {**_drawn(times, conversation, without_reuse), times.words: words}
+    yield {**drawn, times.without_reuse: without_reuse, times.stop: gr.update(visible=False)}
 
 
-def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
-    def measure(
-        request: gr.Request, conversation: Conversation, system_prompt: str, strategy: str, longest: float
-    ) -> Iterator[list[Any]]:
-        owner = owner_of(request, TIMES_PLACE)
-        told: tuple[str, tuple[float | None, ...]] = ("", ())
-        settings = ChatSettings(system_prompt, strategy, max_new_tokens=longest)
-        views = chat_times.measured_without_reuse(backend, conversation, settings, owner)
-        for told in unhurried(views):
-            yield [told[0], gr.skip(), gr.skip(), gr.update(visible=False), gr.skip(), gr.update(visible=True)]
-        words, times = told
-        _, steps, turns, again = _times(conversation, times)
-        yield [words, steps, turns, again, times, gr.update(visible=False)]
-
-    return measure
+def not_measuring(times: ChatTimes) -> Updates:
+    """After a fault of ours."""
+    return {times.measure: gr.update(visible=True), times.stop: gr.update(visible=False)}
 
 
-def _saved(exports: Exports, backend: Any, kind: str) -> Callable[..., list[Any]]:
-    def save(conversation: Conversation, system_prompt: str) -> list[Any]:
-        try:
-            model = backend.describe()
-        except KvdemoError:
-            model = None
-        written = as_json if kind == "json" else as_markdown
-        return saved(exports, "kvdemo-conversation", kind, lambda: written(conversation, model, system_prompt))
+def save(
+    files: ChatFiles, exports: Exports, backend: Backend, kind: str, conversation: Conversation, system_prompt: str
+) -> Updates:
+    """The conversation as a file."""
+    try:
+        model = backend.describe()
+    except KvdemoError:
+        model = None
+    written = as_json if kind == "json" else as_markdown
+    return saved(
+        exports,
+        "kvdemo-conversation",
+        kind,
+        lambda: written(conversation, model, system_prompt),
+        download=files.download,
+        words=files.saved,
+    )
 
-    return save
+
+def open_file(parts: ChatParts, limit_bytes: int, path: str, conversation: Conversation) -> Updates:
+    """A saved conversation in the place of this one; not while an answer is being written."""
+    if conversation.running:
+        return updates({})
+    try:
+        found, system_prompt = opened(path, limit_bytes)
+    except KvdemoError as error:
+        return show(parts, {"notice": turns.notice(str(error))})
+    return {**show(parts, turns.opened(found)), parts.form.fields["system_prompt"]: system_prompt}
 
 
-def _opened(limit_bytes: int) -> Callable[..., list[Any]]:
-    def opened_file(path: str, conversation: Conversation) -> list[Any]:
-        if conversation.running:
-            return [*updates(ChatView()), gr.skip()]
-        try:
-            found, system_prompt = opened(path, limit_bytes)
-        except KvdemoError as error:
-            return [*updates(ChatView(notice=chat_turns.notice(str(error)))), gr.skip()]
-        view = ChatView(found, gr.skip(), past_turns(found), "", "", empty_panel(), "")
-        return [*updates(view), system_prompt]
-
-    return opened_file
+def _drawn(times: ChatTimes, conversation: Conversation, without_reuse: tuple[float | None, ...]) -> Updates:
+    steps, by_turn, words = chat_times.drawn(conversation, without_reuse)
+    return {
+        times.words: words,
+        times.steps: gr.update(visible=steps is not None, value=steps),
+        times.turns: gr.update(visible=by_turn is not None, value=by_turn),
+        times.measure: gr.update(visible=by_turn is not None),
+    }

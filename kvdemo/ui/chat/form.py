@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.choices import strategy_choices, strategy_notes
 from kvdemo.components.markup import fragment
 from kvdemo.settings import Settings
@@ -18,25 +19,31 @@ LONGEST = 256
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """`fields` in the order of ChatSettings; kept, restored: the two ends of what the browser remembers."""
+    """`fields` by the names of ChatSettings, in their order; kept, restored: the two ends of what the browser remembers."""
 
-    system_prompt: gr.Textbox
-    strategy: gr.Dropdown
-    longest: gr.Slider
     notes: gr.Markdown
-    fields: list[Any]
+    fields: dict[str, Any]
     kept: gr.Markdown
     restored: gr.Textbox
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTimes:
+    """is_open: somebody is looking; without_reuse: first-token times of the same turns, each from an empty cache, s."""
+
     place: gr.Accordion
     words: gr.Markdown
     steps: gr.Plot
     turns: gr.Plot
     measure: gr.Button
     stop: gr.Button
+    is_open: gr.State
+    without_reuse: gr.State
+
+    @property
+    def drawn(self) -> list[Any]:
+        """Everything that drawing changes."""
+        return [self.words, self.steps, self.turns, self.measure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class ChatFiles:
     saved: gr.Markdown
 
 
-def chat_form(backend: Any, settings: Settings) -> ChatForm:
+def chat_form(backend: Backend, settings: Settings) -> ChatForm:
     """The settings, each with its default."""
     limit = settings.limits.new_tokens
     rows = backend.strategies()
@@ -85,8 +92,17 @@ def chat_form(backend: Any, settings: Settings) -> ChatForm:
     # Outside of the block: what is folded away is not in the page.
     kept = fragment(elem_id="chat-remember")
     restored = gr.Textbox(label="Kept settings", visible="hidden", elem_id="chat-restore")
-    fields = [system_prompt, strategy, keep, longest, temperature, top_p, top_k, seed]
-    return ChatForm(system_prompt, strategy, longest, notes, fields, kept, restored)
+    fields = {
+        "system_prompt": system_prompt,
+        "strategy": strategy,
+        "keep": keep,
+        "max_new_tokens": longest,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+    }
+    return ChatForm(notes, fields, kept, restored)
 
 
 def chat_times() -> ChatTimes:
@@ -100,7 +116,7 @@ def chat_times() -> ChatTimes:
                 "Measure the same turns without reuse", size="sm", visible=False, elem_id="chat-measure"
             )
             stop = gr.Button("Stop", size="sm", visible=False, elem_id="chat-measure-stop")
-    return ChatTimes(place, words, steps, turns, measure, stop)
+    return ChatTimes(place, words, steps, turns, measure, stop, gr.State(False), gr.State(()))
 
 
 def chat_files() -> ChatFiles:

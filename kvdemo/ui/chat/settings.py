@@ -6,10 +6,9 @@ The browser keeps them as text of ours in its own storage; nothing that was writ
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import gradio as gr
 
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest
@@ -54,10 +53,10 @@ def remembered(settings: ChatSettings) -> str:
     return f'<div class="kv-remember" title="{text(json.dumps(values))}"></div>'
 
 
-def restored(kept: object, strategies: tuple[str, ...], limit: int) -> list[Any]:
-    """The settings that the browser kept, each checked again, in the order of REMEMBERED; what is bad stays as it is."""
+def restored(kept: object, strategies: tuple[str, ...], limit: int) -> dict[str, Any]:
+    """The settings that the browser kept, by name, each checked again; what is bad is left out."""
     values = _read(kept)
-    checks = {
+    checks: dict[str, Callable[[Any], bool]] = {
         "strategy": lambda value: value in strategies,
         "keep": lambda value: isinstance(value, bool),
         "max_new_tokens": lambda value: ChatSettings(max_new_tokens=value).longest() <= limit,
@@ -66,7 +65,7 @@ def restored(kept: object, strategies: tuple[str, ...], limit: int) -> list[Any]
         "top_k": lambda value: ChatSettings(top_k=value).sampling() is not None,
         "seed": lambda value: ChatSettings(seed=value).sampling() is not None,
     }
-    return [values[name] if name in values and _holds(checks[name], values[name]) else gr.skip() for name in REMEMBERED]
+    return {name: values[name] for name in REMEMBERED if name in values and _holds(checks[name], values[name])}
 
 
 def _read(kept: object) -> dict[str, Any]:
@@ -79,8 +78,8 @@ def _read(kept: object) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _holds(check: Any, value: object) -> bool:
+def _holds(check: Callable[[Any], bool], value: object) -> bool:
     try:
-        return bool(check(value))
+        return check(value)
     except (InvalidRequest, TypeError):
         return False

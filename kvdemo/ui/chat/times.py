@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
@@ -35,7 +36,7 @@ def drawn(conversation: Conversation, without_reuse_s: tuple[float | None, ...] 
 
 
 def measured_without_reuse(
-    backend: Any, conversation: Conversation, settings: ChatSettings, owner: str
+    backend: Backend, conversation: Conversation, settings: ChatSettings, owner: str
 ) -> Iterator[tuple[str, tuple[float | None, ...]]]:
     """Process every turn afresh: words and the times so far, after each turn."""
     turns = conversation.read_at_each_turn(settings.system_prompt)
@@ -62,9 +63,16 @@ def measured_without_reuse(
 
 
 def prefill_tokens_per_s(conversation: Conversation) -> float | None:
-    """This conversation's own prefill speed: that of the turn which processed most prompt tokens."""
-    fullest = max(conversation.records, key=lambda run: run.prompt_tokens - run.reused_tokens, default=None)
-    return fullest.prefill_tokens_per_s if fullest is not None else None
+    """This conversation's own prefill speed: that of the turn which processed most prompt tokens.
+
+    A turn that does not say how many it reused says nothing about it.
+    """
+    processed = [
+        (run.prompt_tokens - run.reused_tokens, run.prefill_tokens_per_s)
+        for run in conversation.records
+        if run.reused_tokens is not None
+    ]
+    return max(processed, key=lambda turn: turn[0], default=(0, None))[1]
 
 
 def saved_words(reused_tokens: int, tokens_per_s: float | None) -> str:

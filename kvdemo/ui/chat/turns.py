@@ -1,6 +1,6 @@
 """What happens in a chat: a question is taken, answered event by event, stopped, retried, edited, undone, cleared.
 
-Handlers take plain values, make one backend call and give back a ChatView; the tab maps it to components.
+Plain values in, one backend call, a ChatView out; layout.py maps it to components.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import TypedDict
 
-import gradio as gr
-
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
 from kvdemo.components.wiring import CHATTING
@@ -27,7 +26,7 @@ from kvdemo.ui.chat.panel import empty_panel, panel, phone_line
 from kvdemo.ui.chat.settings import ChatSettings
 from kvdemo.ui.chat.times import prefill_tokens_per_s, saved_words
 
-__all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "settled", "take", "updates"]
+__all__ = ["BUSY", "ChatView", "act", "answer", "cleared", "notice", "opened", "settled", "take"]
 
 BUSY = "An answer is being written. Your text stays here: send it when the answer is done, or stop it first."
 DRAWN_CHARS = 2000
@@ -38,68 +37,66 @@ ENDINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ChatView:
-    """What the chat shows next, in the order of the tab's outputs.
+class ChatView(TypedDict, total=False):
+    """What the chat shows next; a part that is not named stays as it is."""
 
-    gr.skip() leaves a part as it is; Gradio writes into it, so each part gets one of its own.
-    """
-
-    conversation: Any = field(default_factory=gr.skip)
-    box: Any = field(default_factory=gr.skip)
-    past: Any = field(default_factory=gr.skip)
-    live: Any = field(default_factory=gr.skip)
-    notice: Any = field(default_factory=gr.skip)
-    panel: Any = field(default_factory=gr.skip)
-    line: Any = field(default_factory=gr.skip)
+    conversation: Conversation
+    box: str
+    past: str
+    live: str
+    notice: str
+    panel: str
+    line: str
 
 
-def updates(view: ChatView) -> list[Any]:
-    """The view's parts, then Send, Stop and Clear, which follow from the conversation."""
-    parts = [getattr(view, part.name) for part in fields(view)]
-    if not isinstance(view.conversation, Conversation):
-        return [*parts, gr.skip(), gr.skip(), gr.skip()]
-    running = view.conversation.running
-    something = bool(view.conversation.turns) and not running
-    return [*parts, gr.update(visible=not running), gr.update(visible=running), gr.update(interactive=something)]
-
-
-def take(backend: Any, conversation: Conversation, box: object) -> ChatView:
+def take(backend: Backend, conversation: Conversation, box: object) -> ChatView:
     """Take the question in the composer; a refusal says why and leaves the text where it is."""
     if conversation.running:
-        return ChatView(notice=notice(BUSY))
+        return {"notice": notice(BUSY)}
     return _asked(backend, conversation, box, conversation.kept_draft)
 
 
-def act(backend: Any, action: object, conversation: Conversation, box: object) -> ChatView:
+def act(backend: Backend, action: object, conversation: Conversation, box: object) -> ChatView:
     """Do what a button in the conversation asks: "retry 2", "edit 0", "undo 3", "example 1", "shorten 2"."""
     name, _, rest = action.partition(" ") if isinstance(action, str) else ("", "", "")
     number = rest.split(" ")[0]
     index = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
     draft = box if isinstance(box, str) else ""
     if conversation.running:
-        return ChatView(notice=notice(BUSY))
+        return {"notice": notice(BUSY)}
     if name == "example" and 0 <= index < len(EXAMPLES):
         return _asked(backend, conversation, EXAMPLES[index], draft)
     if name == "shorten" and conversation.turns and index == conversation.turns[-1].drop > 0:
         return _started(conversation.without_oldest(index), draft)
     if not 0 <= index < len(conversation.turns):
-        return ChatView()
+        return {}
     question = conversation.turns[index].question
     if name == "retry":
         return _asked(backend, conversation.up_to(index), question, draft)
     if name == "edit":
         edited = conversation.editing_turn(index, draft)
         words = "You are editing an earlier message. Sending replaces it and everything after it."
-        return ChatView(edited, question, past_turns(edited), notice=notice(words, kind="hint"))
+        return {
+            "conversation": edited,
+            "box": question,
+            "past": past_turns(edited),
+            "notice": notice(words, kind="hint"),
+        }
     if name == "undo":
         shorter = conversation.up_to(index)
-        return ChatView(shorter, draft or question, past_turns(shorter), "", "", _panel_after_undo(shorter))
-    return ChatView()
+        view: ChatView = {
+            "conversation": shorter,
+            "box": draft or question,
+            "past": past_turns(shorter),
+            "live": "",
+            "notice": "",
+        }
+        return view if shorter.turns else {**view, "panel": empty_panel()}
+    return {}
 
 
 def answer(
-    backend: Any,
+    backend: Backend,
     conversation: Conversation,
     settings: ChatSettings,
     owner: str,
@@ -110,21 +107,25 @@ def answer(
     """Answer the last question: one view each time the run has told what is new, the last one complete."""
     if not conversation.running:
         # Gradio empties every output of a generator that yields nothing.
-        yield ChatView()
+        yield {}
         return
     view = RunView(strategy=str(settings.strategy), kept=settings.keep is True)
     facts, strategy = _model(backend, view.strategy)
     speed = prefill_tokens_per_s(conversation)
     shown_at = -math.inf
 
-    def drawn(kept: str = kept_words) -> Any:
-        if not view.prompt_tokens:
-            return gr.skip()
-        return panel(view, facts, strategy, kept, saved_words(view.reused_tokens, speed))
+    def drawn(kept: str = kept_words) -> ChatView:
+        """The run to scale and in one line."""
+        shown: ChatView = {"line": phone_line(view)}
+        if view.prompt_tokens:
+            shown["panel"] = panel(view, facts, strategy, kept, saved_words(view.reused_tokens, speed))
+        return shown
+
+    def ended(done: Conversation, kept: str = kept_words) -> ChatView:
+        return {"conversation": done, "past": past_turns(done), "live": "", "notice": "", **drawn(kept)}
 
     def failed(words: str, written: str, drop: int = 0) -> ChatView:
-        done = conversation.answered(written, note=words, failed=True, drop=drop)
-        return ChatView(done, gr.skip(), past_turns(done), "", "", drawn(), phone_line(view))
+        return ended(conversation.answered(written, note=words, failed=True, drop=drop))
 
     try:
         events = backend.chat(
@@ -144,7 +145,7 @@ def answer(
                 if not isinstance(event, Waiting | Working) or clock() - shown_at < pace_s:
                     continue
                 shown_at = clock()
-                yield ChatView(live=live_answer(view), panel=drawn(), line=phone_line(view))
+                yield {"live": live_answer(view), **drawn()}
         finally:
             events.close()
     except ContextFull as error:
@@ -161,47 +162,61 @@ def answer(
     done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures, record=record)
     kept_bytes = backend.kept_bytes(owner) if settings.keep is True else 0
     kept = f"Kept for the next turn: {format_bytes(kept_bytes)}. {kept_words}" if kept_bytes else kept_words
-    yield ChatView(done, gr.skip(), past_turns(done), "", "", drawn(kept), phone_line(view))
+    yield ended(done, kept)
 
 
 def settled(conversation: Conversation) -> ChatView:
     """The conversation after an answer that ended by a fault of ours: nothing runs any more."""
     if not conversation.running:
-        return ChatView()
+        return {}
     words = "Something went wrong on our side; the log of this program says what. Retry, or edit your message."
     done = conversation.answered("", note=words, failed=True)
-    return ChatView(done, past=past_turns(done), live="")
+    return {"conversation": done, "past": past_turns(done), "live": ""}
 
 
-def cleared(backend: Any, owner: str) -> ChatView:
+def cleared(backend: Backend, owner: str) -> ChatView:
     """An empty conversation; what was kept for it is freed."""
     backend.forget(owner)
-    return ChatView(Conversation(), gr.skip(), past_turns(Conversation()), "", "", empty_panel(), "")
+    return opened(Conversation())
 
 
-def _asked(backend: Any, conversation: Conversation, question: object, box_after: str) -> ChatView:
+def opened(conversation: Conversation) -> ChatView:
+    """A conversation that comes from elsewhere, or an empty one; no run of it is known."""
+    return {
+        "conversation": conversation,
+        "past": past_turns(conversation),
+        "live": "",
+        "notice": "",
+        "panel": empty_panel(),
+        "line": "",
+    }
+
+
+def _asked(backend: Backend, conversation: Conversation, question: object, box_after: str) -> ChatView:
     try:
         Message("user", question)  # type: ignore[arg-type]
         backend.describe()
     except KvdemoError as error:
-        return ChatView(notice=notice(str(error)))
+        return {"notice": notice(str(error))}
     return _started(conversation.asked(str(question)), box_after)
 
 
 def _started(asked: Conversation, box_after: str) -> ChatView:
-    return ChatView(asked, box_after, past_turns(asked), live_answer(RunView()), "")
+    return {
+        "conversation": asked,
+        "box": box_after,
+        "past": past_turns(asked),
+        "live": live_answer(RunView()),
+        "notice": "",
+    }
 
 
-def _model(backend: Any, key: str) -> tuple[ModelFacts | None, StrategyRow | None]:
+def _model(backend: Backend, key: str) -> tuple[ModelFacts | None, StrategyRow | None]:
     try:
         facts = backend.describe()
     except KvdemoError:
         return None, None
     return facts, next((row for row in backend.strategies() if row.key == key), None)
-
-
-def _panel_after_undo(conversation: Conversation) -> Any:
-    return gr.skip() if conversation.turns else empty_panel()
 
 
 def notice(words: str, kind: str = "problem") -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.exports import Exports, saved
 from kvdemo.components.markup import fragment
-from kvdemo.components.wiring import LIGHT, MODEL, bound, owner_of, stopping, unhurried
+from kvdemo.components.wiring import LIGHT, MODEL, Updates, bound, owner_of, stopping, unhurried, updates
 from kvdemo.experiments.question import Form, Question
 from kvdemo.questions.table import Table
 from kvdemo.ui.compare import runs
@@ -59,7 +60,7 @@ class Area:
         return [*texts, self.result, self.drawn, *self.plots, *self.pickers, self.answer, self.arm, *buttons]
 
 
-def show(area: Area, view: runs.View) -> dict[Any, Any]:
+def show(area: Area, view: runs.View) -> Updates:
     """The view as values of the area's parts; what follows from its result is shown or hidden with it."""
     form = area.form
     if isinstance(view, runs.Running):
@@ -92,7 +93,7 @@ def show(area: Area, view: runs.View) -> dict[Any, Any]:
     }
 
 
-def _cleared(area: Area) -> dict[Any, Any]:
+def _cleared(area: Area) -> Updates:
     """What stood there belongs to another request."""
     return {
         **dict.fromkeys((area.aside, area.tables, area.change), ""),
@@ -102,12 +103,12 @@ def _cleared(area: Area) -> dict[Any, Any]:
     }
 
 
-def _buttons(area: Area, *, running: bool) -> dict[Any, Any]:
+def _buttons(area: Area, *, running: bool) -> Updates:
     asks = {button: gr.update(interactive=not running) for button, _ in area.form.asks}
     return {area.form.start: gr.update(visible=not running), area.form.stop: gr.update(visible=running), **asks}
 
 
-def _figures(area: Area, figures: Any) -> dict[Any, Any]:
+def _figures(area: Area, figures: Any) -> Updates:
     return {
         plot: gr.update(value=figure, visible=figure is not None)
         for plot, figure in zip(area.plots, figures, strict=True)
@@ -177,7 +178,7 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
     )
 
 
-def wire_area(area: Area, backend: Any, exports: Exports, table: Table) -> None:
+def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> None:
     """Run, Stop, the choice of an arm, what the figures show, and the files."""
     form = area.form
     for button, fields in ((form.start, form.fields), *form.asks):
@@ -193,34 +194,40 @@ def wire_area(area: Area, backend: Any, exports: Exports, table: Table) -> None:
         button.click(saving, [area.result, area.arm], [area.download, area.saved], **LIGHT)
 
 
-def run(area: Area, backend: Any, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
+def run(area: Area, backend: Backend, request: gr.Request, *values: Any) -> Iterator[Updates]:
     """The form's question, answered."""
     for view in unhurried(runs.run(backend, area.question, values, owner_of(request, place_of(area.question)))):
         yield show(area, view)
 
 
-def failed(area: Area) -> dict[Any, Any]:
+def failed(area: Area) -> Updates:
     return show(area, runs.failed(area.question))
 
 
-def choose(area: Area, backend: Any, result: Any, chosen: Any) -> str:
+def choose(area: Area, backend: Backend, result: Any, chosen: Any) -> str:
     """Keep this, and Go back, for another arm."""
     return "" if result is None else change_card(backend, area.question, result, chosen)
 
 
-def redraw(area: Area, result: Any, *picked: Any) -> dict[Any, Any]:
+def redraw(area: Area, result: Any, *picked: Any) -> Updates:
     """The figures again, along another length or for another arm."""
     if not isinstance(result, area.question.result):
-        return gr.skip()
+        return updates({})
     keys = [item.key for item in area.question.page().pickers]
     return _figures(area, runs.redrawn(area.question, result, dict(zip(keys, picked, strict=True))))
 
 
 def save(
-    area: Area, backend: Any, exports: Exports, table: Table, kind: str, suffix: str, result: Any, chosen: Any
-) -> Any:
+    area: Area, backend: Backend, exports: Exports, table: Table, kind: str, suffix: str, result: Any, chosen: Any
+) -> Updates:
     """The file, and its name or why there is none."""
     if result is None:
-        return gr.skip()
-    name = f"kvdemo-{area.question.key}"
-    return saved(exports, name, suffix, lambda: content_of(kind, backend, table, result, chosen))
+        return updates({})
+    return saved(
+        exports,
+        f"kvdemo-{area.question.key}",
+        suffix,
+        lambda: content_of(kind, backend, table, result, chosen),
+        download=area.download,
+        words=area.saved,
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.components.markup import fragment, table, text
+from kvdemo.components.wiring import Updates
 from kvdemo.experiments.question import AnyResult
 from kvdemo.questions.documents import any_document
 from kvdemo.questions.table import Table, question_of
@@ -79,7 +80,7 @@ def beside_layout() -> Beside:
     return Beside(place, close, apart, tuple(texts), tuple(plots))
 
 
-def side_by_side(parts: Beside, one: AnyResult, other: AnyResult, table: Table) -> dict[Any, Any]:
+def side_by_side(parts: Beside, one: AnyResult, other: AnyResult, table: Table) -> Updates:
     """What the parts show of these two results."""
     both = [(question_of(result, table), result) for result in (one, other)]
     heads = [
@@ -104,7 +105,7 @@ def side_by_side(parts: Beside, one: AnyResult, other: AnyResult, table: Table) 
     }
 
 
-def hidden(parts: Beside) -> dict[Any, Any]:
+def hidden(parts: Beside) -> Updates:
     """Everything put away."""
     return {
         parts.place: gr.update(visible=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
@@ -26,7 +27,7 @@ def fastest(question: Question[Any, Any], result: AnyResult) -> str | None:
     return None if one is None else one.fastest or one.spec.strategies[0]
 
 
-def change_of(backend: Any, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
+def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
     from a file of another model, or of an arm that cannot be used here."""
     one = question.comparison(result)
@@ -41,7 +42,7 @@ def change_of(backend: Any, question: Question[Any, Any], result: AnyResult, cho
     return advice
 
 
-def change_card(backend: Any, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
+def change_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; or the question's own lines, where it has some."""
     if question.code:
         return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(question.code)}</div>'

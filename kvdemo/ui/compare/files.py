@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.uploads import read_upload
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.question import AnyResult
@@ -27,7 +28,7 @@ FILES = (
 )
 
 
-def content_of(kind: str, backend: Any, table: Table, result: AnyResult, chosen: Any) -> str:
+def content_of(kind: str, backend: Backend, table: Table, result: AnyResult, chosen: Any) -> str:
     """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file."""
     question = question_of(result, table)
     if kind == "json":

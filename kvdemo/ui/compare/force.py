@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
 from kvdemo.facts.decision import CacheDecision, InspectSpec
@@ -20,7 +21,7 @@ __all__ = ["NOT_YET", "decision_for", "force_line", "in_force"]
 NOT_YET = '<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>'
 
 
-def in_force(backend: Any) -> Any:
+def in_force(backend: Backend) -> Any:
     """The line for this moment; while the model loads, what is shown stays."""
     if isinstance(backend.status(), Loading):
         return gr.skip()
@@ -41,7 +42,7 @@ def force_line(decision: CacheDecision) -> str:
     )
 
 
-def decision_for(backend: Any, model: ModelFacts) -> CacheDecision | None:
+def decision_for(backend: Backend, model: ModelFacts) -> CacheDecision | None:
     """What is in force for this model; None where it is not the loaded one, or nobody can tell."""
     try:
         loaded = backend.describe()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.ui.compare.results import measured_where
@@ -14,7 +15,7 @@ from kvdemo.ui.compare.results import measured_where
 __all__ = ["example", "from_file_words", "recorded", "recorded_words"]
 
 
-def recorded(backend: Any, name: object) -> AnyResult | None:
+def recorded(backend: Backend, name: object) -> AnyResult | None:
     """The recorded result of this name; None where there is none, or it cannot be read."""
     if not isinstance(name, str) or name not in backend.recorded_results():
         return None
@@ -24,7 +25,7 @@ def recorded(backend: Any, name: object) -> AnyResult | None:
         return None
 
 
-def example(backend: Any, question: Question[Any, Any]) -> AnyResult | None:
+def example(backend: Backend, question: Question[Any, Any]) -> AnyResult | None:
     """What a question shows before any run: its recorded example; None where there is none."""
     found = recorded(backend, question.example)
     return found if isinstance(found, question.result) else None

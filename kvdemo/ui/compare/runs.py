@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.form_values import notice, refusal
 from kvdemo.components.progress_card import progress_card
 from kvdemo.components.wiring import MEASURING
@@ -56,7 +57,7 @@ class Refused:
 View = Running | Shown | Refused
 
 
-def run(backend: Any, question: Question[Any, Any], values: Sequence[Any], owner: str) -> Iterator[View]:
+def run(backend: Backend, question: Question[Any, Any], values: Sequence[Any], owner: str) -> Iterator[View]:
     """Ask the question: a view with each progress while runs go on, the result at the end, all of it kept.
 
     What is refused is told before anything runs, and what stands on the page stays.
@@ -88,7 +89,7 @@ def run(backend: Any, question: Question[Any, Any], values: Sequence[Any], owner
 
 
 def shown(
-    backend: Any, question: Question[Any, Any], result: AnyResult, *, source: str = "", live: str | None = None
+    backend: Backend, question: Question[Any, Any], result: AnyResult, *, source: str = "", live: str | None = None
 ) -> Shown:
     """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran."""
     page = question.page()

@@ -8,10 +8,11 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.exports import Exports
 from kvdemo.components.form_values import notice, refusal
 from kvdemo.components.markup import fragment
-from kvdemo.components.wiring import LIGHT, bound
+from kvdemo.components.wiring import LIGHT, Updates, bound, updates
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.model import Loading
@@ -34,7 +35,7 @@ class CompareTab:
     looked   keys of the questions that somebody has looked at: their examples are drawn only then
     """
 
-    backend: Any
+    backend: Backend
     table: Table
     limit_bytes: int
     question: gr.Radio
@@ -68,7 +69,7 @@ class CompareTab:
         return [*follows, *(area.form.counted[1] for area in self.areas if area.form.counted)]
 
 
-def build_compare_tab(backend: Any, settings: Settings, exports: Exports, table: Table) -> CompareTab:
+def build_compare_tab(backend: Backend, settings: Settings, exports: Exports, table: Table) -> CompareTab:
     """Lay out the tab inside the current Blocks and wire its events."""
     with gr.Row(elem_classes="kv-force-line"):
         force = fragment(NOT_YET, elem_id="compare-force")
@@ -119,27 +120,27 @@ def build_compare_tab(backend: Any, settings: Settings, exports: Exports, table:
     return tab
 
 
-def turn_to(tab: CompareTab, chosen: str, looked: Sequence[str]) -> dict[Any, Any]:
+def turn_to(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
     """One question at a time; two results side by side belong to the one that is left."""
     return {tab.beside.place: gr.update(visible=False), **_turned(tab, chosen), **_first_look(tab, chosen, looked)}
 
 
-def ready(tab: CompareTab, *counted: Any) -> dict[Any, Any]:
+def ready(tab: CompareTab, *counted: Any) -> Updates:
     """What the model's coming changes: how long the prompt is, and what can be chosen."""
     if isinstance(tab.backend.status(), Loading):
-        return gr.skip()
+        return updates({})
     rows = tab.backend.strategies()
-    updates = {part: follow(rows) for area in tab.areas for part, follow in area.form.follows}
+    following = {part: follow(rows) for area in tab.areas for part, follow in area.form.follows}
     values = list(counted)
     for area in tab.areas:
         if area.form.counted:
             inputs, output, count = area.form.counted
-            updates[output] = count(*values[: len(inputs)])
+            following[output] = count(*values[: len(inputs)])
             del values[: len(inputs)]
-    return updates
+    return updates(following)
 
 
-def open_result(tab: CompareTab, path: Any) -> dict[Any, Any]:
+def open_result(tab: CompareTab, path: Any) -> Updates:
     """A saved result on the page of its question, as if it had been run here."""
     try:
         result = read_result(path, tab.limit_bytes, tab.table)
@@ -149,7 +150,7 @@ def open_result(tab: CompareTab, path: Any) -> dict[Any, Any]:
         return {tab.told: notice(f"The file cannot be opened. {refusal(error)}")}
 
 
-def open_beside(tab: CompareTab, area: Area, path: Any, one: Any) -> dict[Any, Any]:
+def open_beside(tab: CompareTab, area: Area, path: Any, one: Any) -> Updates:
     """A second saved result beside the one that is shown."""
     try:
         other = read_result(path, tab.limit_bytes, tab.table)
@@ -160,22 +161,22 @@ def open_beside(tab: CompareTab, area: Area, path: Any, one: Any) -> dict[Any, A
         return {area.saved: notice(f"The file cannot be opened. {refusal(error)}")}
 
 
-def seen(tab: CompareTab, chosen: str, looked: Sequence[str]) -> dict[Any, Any]:
+def seen(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
     """Somebody has come to the tab."""
-    return _first_look(tab, chosen, looked) or gr.skip()
+    return updates(_first_look(tab, chosen, looked))
 
 
-def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> dict[Any, Any]:
+def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> Updates:
     """The recorded result that the address names; the example, when it names the tab alone."""
     asked = request.query_params
     named = recorded(tab.backend, asked.get("result"))
     if named is not None:
         key = question_of(named, tab.table).key
         return {tab.looked: (*looked, key), **_shown(tab, named, recorded_words(named))}
-    return seen(tab, chosen, looked) if asked.get("tab") == "compare" else gr.skip()
+    return seen(tab, chosen, looked) if asked.get("tab") == "compare" else updates({})
 
 
-def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> dict[Any, Any]:
+def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
     """The recorded example of a question that is looked at for the first time, where there is one."""
     area = next((area for area in tab.areas if area.question.key == chosen), None)
     if area is None or chosen in looked:
@@ -187,13 +188,13 @@ def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> dict[Any
     return {tab.looked: (*looked, chosen), **show(area, view)}
 
 
-def _shown(tab: CompareTab, result: AnyResult, source: str) -> dict[Any, Any]:
+def _shown(tab: CompareTab, result: AnyResult, source: str) -> Updates:
     """The result on the page of its question, which is turned to; the other questions stay as they are."""
     own = question_of(result, tab.table)
     (area,) = (area for area in tab.areas if area.question is own)
     return {**_turned(tab, own.key), **show(area, runs.shown(tab.backend, own, result, source=source))}
 
 
-def _turned(tab: CompareTab, key: str) -> dict[Any, Any]:
+def _turned(tab: CompareTab, key: str) -> Updates:
     columns = {column: gr.update(visible=name == key) for name, column in tab.columns.items()}
     return {tab.question: key, tab.told: "", **columns}

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import fragment
 from kvdemo.facts.plans import CACHE_DTYPES
 from kvdemo.ui.memory.form import (
@@ -63,7 +64,7 @@ class MemoryParts:
     card: gr.Markdown
 
 
-def build(backend: Any, mode: str) -> MemoryParts:
+def build(backend: Backend, mode: str) -> MemoryParts:
     """Lay out the tab inside the current Blocks; drawn: notice, headline, charts and cards."""
     with gr.Row(elem_classes="kv-columns", elem_id="memory-columns"):
         with gr.Column(scale=3, min_width=260, elem_classes="kv-card", elem_id="memory-form"):
@@ -74,7 +75,7 @@ def build(backend: Any, mode: str) -> MemoryParts:
     return MemoryParts(**left, **right, beside=beside)
 
 
-def _form(backend: Any, mode: str) -> dict[str, Any]:
+def _form(backend: Backend, mode: str) -> dict[str, Any]:
     usual = backend.usual_budget()
     link_notice = fragment(elem_id="memory-link-notice")
     parts = _model(backend, mode)
@@ -158,7 +159,7 @@ def _form(backend: Any, mode: str) -> dict[str, Any]:
     }
 
 
-def _model(backend: Any, mode: str) -> dict[str, Any]:
+def _model(backend: Backend, mode: str) -> dict[str, Any]:
     model = gr.Dropdown(choices(backend, mode), value=LOADED, label="Model", elem_id="memory-model")
     with gr.Column(visible=False, elem_id="memory-config-box", elem_classes="kv-box") as config_box:
         config = gr.Textbox(

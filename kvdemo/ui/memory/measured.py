@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import table, text
 from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
@@ -31,7 +32,7 @@ class Weighing:
     done: bool = False
 
 
-def measure(backend: Any, owner: str, seq_len: object = None) -> Iterator[Weighing]:
+def measure(backend: Backend, owner: str, seq_len: object = None) -> Iterator[Weighing]:
     """Fill caches of the loaded model and weigh them, with every strategy that can be used and makes its own cache."""
     points: list[MeasuredPoint] = []
     total = 0

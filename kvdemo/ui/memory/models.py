@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.uploads import read_upload
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.facts.plans import Architecture
@@ -56,7 +57,7 @@ class ModelChoice:
         """Has everything been typed by hand that is needed?"""
         return all(value not in (None, "") for value in (self.layers, self.kv_heads, self.head_dim))
 
-    def architecture(self, backend: Any, config: object = "") -> Architecture:
+    def architecture(self, backend: Backend, config: object = "") -> Architecture:
         """The geometry of the chosen model; KvdemoError that says what to do where there is none."""
         if self.model == CONFIG:
             text = checked_text("config", config, max_chars=5 * 2**20, empty=True)
@@ -69,14 +70,14 @@ class ModelChoice:
             return self._by_hand(backend)
         return backend.architecture(None if self.model == LOADED else checked_text("model", self.model, max_chars=200))
 
-    def _by_hand(self, backend: Any) -> Architecture:
+    def _by_hand(self, backend: Backend) -> Architecture:
         count = None
         if self.parameters is not None:
             count = round(1e9 * checked_number("parameters", self.parameters, 0.000001, 1_000_000))
         return backend.architecture_by_hand(self.layers, heads_of(self.kv_heads), self.head_dim, num_parameters=count)
 
 
-def choices(backend: Any, mode: str) -> list[tuple[str, str]]:
+def choices(backend: Backend, mode: str) -> list[tuple[str, str]]:
     """(label, value) of every choice; hub ids only where the page is this person's own."""
     hub = [("A model of the hub", HUB)] if mode == "local" else []
     return [
@@ -88,7 +89,7 @@ def choices(backend: Any, mode: str) -> list[tuple[str, str]]:
     ]
 
 
-def others(backend: Any, names: object, beside: Architecture) -> tuple[Architecture, ...]:
+def others(backend: Backend, names: object, beside: Architecture) -> tuple[Architecture, ...]:
     """The geometries drawn beside the chosen one; a model is not drawn twice."""
     if not isinstance(names, list | tuple):
         raise InvalidRequest("models beside it", "must be a list of known models")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan
@@ -62,7 +64,7 @@ class MemoryView:
 
 
 def plan_view(
-    backend: Any, geometry: Architecture | None, form: MemoryForm, beside: Beside, shown: Shown | None = None
+    backend: Backend, geometry: Architecture | None, form: MemoryForm, beside: Beside, shown: Shown | None = None
 ) -> MemoryView:
     """The plan for this form, or why there is none; then what stood there stays, marked as the last good result.
 
@@ -128,7 +130,7 @@ def _parts(
     }
     grows = (by, kept, _key(*beside.measured), _growing(plan, by), *(_growing(one, by) for one in compared))
     return {
-        **{name: (_key(card), lambda card=card: card) for name, card in words.items()},
+        **{name: (_key(card), partial(str, card)) for name, card in words.items()},
         "growth": (
             _key(*grows),
             lambda: growth_chart(plan, by, measured=beside.measured, others=compared, kept=kept),

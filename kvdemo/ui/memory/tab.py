@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.wiring import LIGHT, MODEL, SLOW, owner_of, stopping, unhurried
 from kvdemo.errors import KvdemoError
@@ -49,7 +50,7 @@ class MemoryTab:
     budget_outputs: list[Any]
 
 
-def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
+def build_memory_tab(backend: Backend, settings: Settings) -> MemoryTab:
     """Lay out the tab inside the current Blocks and wire its events."""
     parts = build(backend, settings.mode)
     chosen, shown, measured = gr.State(None), gr.State(None), gr.State(())
@@ -74,7 +75,9 @@ def build_memory_tab(backend: Any, settings: Settings) -> MemoryTab:
     return MemoryTab(plan, inputs, outputs, _opened(backend, settings), linked, budget, asking, budgets)
 
 
-def _wire_models(backend: Any, settings: Settings, parts: MemoryParts, inputs: list[Any], outputs: list[Any]) -> None:
+def _wire_models(
+    backend: Backend, settings: Settings, parts: MemoryParts, inputs: list[Any], outputs: list[Any]
+) -> None:
     """The model's fields: which are seen, and the two that are asked for by a button."""
     model, _, layers, kv_heads, head_dim, _ = parts.choice
     notice = parts.drawn[0]
@@ -88,7 +91,7 @@ def _wire_models(backend: Any, settings: Settings, parts: MemoryParts, inputs: l
     parts.use_hand.click(lambda: BY_HAND, None, model, **LIGHT)
 
 
-def _plan(backend: Any) -> Callable[..., list[Any]]:
+def _plan(backend: Backend) -> Callable[..., list[Any]]:
     def plan(chosen: Chosen | None, shown: Any, measured: Any, *values: Any) -> list[Any]:
         """The plan for the form as it is now; the model's geometry is found when another one was chosen."""
         choice, beside, form = _split(values, measured)
@@ -104,7 +107,7 @@ def _plan(backend: Any) -> Callable[..., list[Any]]:
     return plan
 
 
-def _budget(backend: Any) -> Callable[..., list[Any]]:
+def _budget(backend: Backend) -> Callable[..., list[Any]]:
     def budget(model: Any, budget_gib: Any, usual_gib: Any) -> list[Any]:
         """The usual budget for this choice of a model, in the place of the one before; one that somebody typed stays."""
         usual = _usual(backend, model)
@@ -115,11 +118,11 @@ def _budget(backend: Any) -> Callable[..., list[Any]]:
     return budget
 
 
-def _usual(backend: Any, model: Any) -> Budget:
+def _usual(backend: Backend, model: Any) -> Budget:
     return backend.usual_budget() if model == LOADED else USUAL_BUDGET
 
 
-def _read(backend: Any) -> Callable[..., Iterator[list[Any]]]:
+def _read(backend: Backend) -> Callable[..., Iterator[list[Any]]]:
     def read(config: Any, chosen: Any, shown: Any, measured: Any, *values: Any) -> Iterator[list[Any]]:
         """The geometry of a config.json, or of the hub's: the model's own code is asked, which takes a moment."""
         choice, beside, form = _split(values, measured)
@@ -137,7 +140,7 @@ def _read(backend: Any) -> Callable[..., Iterator[list[Any]]]:
     return read
 
 
-def _upload(backend: Any, limit_bytes: int) -> Callable[..., Iterator[list[Any]]]:
+def _upload(backend: Backend, limit_bytes: int) -> Callable[..., Iterator[list[Any]]]:
     read = _read(backend)
 
     def upload(path: Any, chosen: Any, shown: Any, *values: Any) -> Iterator[list[Any]]:
@@ -154,7 +157,7 @@ def _upload(backend: Any, limit_bytes: int) -> Callable[..., Iterator[list[Any]]
 
 
 def _answer(
-    backend: Any,
+    backend: Backend,
     chosen: Chosen | None,
     choice: ModelChoice,
     beside: Beside,
@@ -212,7 +215,7 @@ def to_slider(seq_len: Any) -> Any:
     return gr.skip() if place is None else place
 
 
-def _to_type(backend: Any, config: Any) -> list[Any]:
+def _to_type(backend: Backend, config: Any) -> list[Any]:
     """The fields for typing by hand, filled with what the refused config says about itself."""
     said = backend.fields_of_config(config) if isinstance(config, str) else {}
     heads = said.get("kv_heads")
@@ -235,7 +238,7 @@ def _skipped(notice: Any = None) -> list[Any]:
     return [*(gr.skip() for _ in range(5)), gr.skip() if notice is None else notice, *(gr.skip() for _ in range(7))]
 
 
-def _measure(backend: Any) -> Callable[..., Iterator[list[Any]]]:
+def _measure(backend: Backend) -> Callable[..., Iterator[list[Any]]]:
     def measure_caches(seq_len: Any, request: gr.Request) -> Iterator[list[Any]]:
         for now in unhurried(measure(backend, owner_of(request, PLACE), seq_len)):
             card, points = (gr.skip() if part is None else part for part in (now.card, now.points))
@@ -249,7 +252,7 @@ def _buttons(*, running: bool) -> list[Any]:
     return [gr.update(visible=not running), gr.update(visible=running)]
 
 
-def _opened(backend: Any, settings: Settings) -> Callable[[Mapping[str, Any]], list[Any]]:
+def _opened(backend: Backend, settings: Settings) -> Callable[[Mapping[str, Any]], list[Any]]:
     known = backend.catalogue()
 
     def opened(query: Mapping[str, Any]) -> list[Any]:

@@ -114,8 +114,8 @@ def model_line(architecture: Architecture) -> str:
         count, size = heads[0]
         parts.append(f"{count} {term('KV head', 'KV head' if count == 1 else 'KV heads')} of {size}")
     if architecture.num_parameters:
-        count = format_parameters(architecture.num_parameters).replace(" ", "\N{NO-BREAK SPACE}")
-        parts.append(f"{count} parameters")
+        size_words = format_parameters(architecture.num_parameters).replace(" ", "\N{NO-BREAK SPACE}")
+        parts.append(f"{size_words} parameters")
     parts.append(text(architecture.dtype))
     method = METHODS.get(architecture.method, "")
     return f'<div class="kv-small">{" · ".join(parts)}. {text(method)}</div>'
