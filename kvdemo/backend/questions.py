@@ -16,7 +16,7 @@ from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Prompt
 from kvdemo.generation.environment import environment
-from kvdemo.generation.logits import largest_gap
+from kvdemo.generation.logits import largest_gap, margin
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.questions.recorded import recorded_names, recorded_result
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
@@ -59,6 +59,10 @@ class Questions(OverModel):
             ids = encode_prompt(loaded, prompt).token_ids
             return largest_gap(loaded, engine.turnstile, ids, made, baseline, candidate, stop)
 
+        def between(prompt: Prompt, made: tuple[int, ...], one: int, other: int) -> Alive[float | None]:
+            ids = encode_prompt(loaded, prompt).token_ids
+            return margin(loaded, engine.turnstile, ids, made, one, other, stop)
+
         def count(request: GenerationRequest) -> int:
             engine.check(request)
             return len(encode_prompt(loaded, request.prompt).token_ids)
@@ -78,6 +82,9 @@ class Questions(OverModel):
             gap=gap,
             decode=decode,
             text_of=lambda text, num_tokens: text_of_length(loaded, text, num_tokens),
+            run_many=lambda request: engine.run_many(request, owner, stop=stop, reader=reader),
+            check_many=engine.check_many,
+            margin=between,
             share=lambda prompts, strategy, new_tokens: SharedPrefix(
                 engine, prompts, strategy, new_tokens, owner=owner, stop=stop, reader=reader
             ),

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.caches.strategies import strategy_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnavailable
-from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.events import GenerationEvent, Waiting, Working
+from kvdemo.facts.load import ManyFinished, ManyRequest
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.generation.admission import checked_slots
+from kvdemo.generation.many import checked_many, run_many
 from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.stream import stream
@@ -70,6 +72,7 @@ class Engine:
         self.turnstile = Turnstile(settings.limits.waiting)
         self.status: ModelStatus = Loading("the model", "starting")
         self.loaded: LoadedModel | None = None
+        self._needs: CacheNeeds | None = None
         self._load_model = load_model
         self._thread = ModelThread()
         self._settled = threading.Event()
@@ -137,6 +140,33 @@ class Engine:
                 patient=patient,
             )
 
+    def run_many(
+        self, request: ManyRequest, owner: str, *, stop: threading.Event | None = None, reader: Reader = AT_ONCE
+    ) -> Iterator[Waiting | Working | ManyFinished]:
+        """Several requests in one turn, within the operator's limits; otherwise like `run`."""
+        loaded = self.ready()
+        self.check_many(request)
+        if request.timeout_s is None:
+            request = dataclasses.replace(request, timeout_s=self.settings.limits.run_s)
+        with contextlib.nullcontext(stop) if stop is not None else self.stoppable(owner) as flag:
+            yield from run_many(
+                loaded, request, turnstile=self.turnstile, stop=flag, every_s=reader.every_s, free=self._free_bytes
+            )
+
+    def check_many(self, request: ManyRequest) -> tuple[EncodedPrompt, ...]:
+        """The prompts as ids; InvalidRequest when the limits, the model or the memory do not allow all of them at once."""
+        loaded = self.ready()
+        for arrival in request.arrivals:
+            self.check(GenerationRequest(arrival.prompt, arrival.max_new_tokens))
+        kinds = self._needs.kinds() if self._needs is not None and request.serving == "continuous" else None
+        if strange := sorted((kinds or frozenset()) - {"full", "sliding"}):
+            raise InvalidRequest(
+                "modes",
+                f"continuous batching takes layers of full and of sliding attention; {loaded.facts.name} has others "
+                f"({', '.join(strange)}).",
+            )
+        return checked_many(loaded, request, free=self._free_bytes)
+
     def check_length(self, request: GenerationRequest) -> EncodedPrompt:
         """The prompt as ids; InvalidRequest when prompt and answer do not fit the limits, the model or the memory."""
         self.check(request)
@@ -202,7 +232,8 @@ class Engine:
                     share_system_prompt(loaded, self.kept, self.settings.system_prompt)
                 except Exception:  # it saves time and nothing hangs on it: everybody's prompt is processed in full
                     log.exception("the shared system prompt could not be processed")
-            self.loaded = dataclasses.replace(loaded, cache_bytes=CacheNeeds(loaded.model))
+            self._needs = CacheNeeds(loaded.model)
+            self.loaded = dataclasses.replace(loaded, cache_bytes=self._needs)
         except KvdemoError as error:
             self.status = Failed(name, str(error))
         except Exception as error:  # whatever a library raises, the page stays up and says it

@@ -13,7 +13,8 @@ from typing import Protocol
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.attempt import Alive, Run, Stop, never
 from kvdemo.experiments.comparison import Noise
-from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.events import GenerationEvent, Waiting, Working
+from kvdemo.facts.load import ManyFinished, ManyRequest
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import GenerationRequest, Message, Prompt
 from kvdemo.facts.results import Environment, PreparedPrefix
@@ -57,6 +58,10 @@ class Bench:
     decode        token ids -> text; None: texts come with the runs only
     text_of       (text, number of tokens) -> a prompt of that many tokens or a few less, cut from the text or repeated, and how
                   many it has
+    run_many      requests that are served together -> signs of life, then their record; None: cannot be had
+    check_many    (those requests) -> InvalidRequest where model, memory or limits do not allow them
+    margin        (prompt, tokens made, one token, another) -> by how much the first one's logit is larger after these, from an
+                  untimed pass; None: cannot be had
     share         a beginning that prompts share, to be kept; None: nothing can be kept here
     noise         of this machine, where it was measured
     limit_s       the operator's: no new run begins after it
@@ -72,6 +77,9 @@ class Bench:
     gap: Callable[[Prompt, str, str, tuple[int, ...]], Alive[float | None]] | None = None
     decode: Callable[[tuple[int, ...]], str] | None = None
     text_of: Callable[[str, int], tuple[str, int]] = no_text
+    run_many: Callable[[ManyRequest], Iterator[Waiting | Working | ManyFinished]] | None = None
+    check_many: Callable[[ManyRequest], object] = lambda _request: None
+    margin: Callable[[Prompt, tuple[int, ...], int, int], Alive[float | None]] | None = None
     share: Share | None = None
     noise: Noise | None = None
     clock: Callable[[], float] = time.monotonic

@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from kvdemo.models.loaded import LoadedModel
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NotNumbers", "largest_gap", "refuse_what_is_no_number"]
+__all__ = ["NotNumbers", "largest_gap", "margin", "refuse_what_is_no_number"]
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,20 @@ def largest_gap(
     within one forward when `stop` is set. Yields a sign of life every half second. None when it was stopped or failed: it
     is a supplement to runs that were made.
     """
+    return (
+        yield from _measured(
+            loaded, turnstile, lambda stops: _gap(loaded, prompt_ids, made, baseline, candidate, stops), stop
+        )
+    )
+
+
+def _measured(
+    loaded: LoadedModel,
+    turnstile: Turnstile,
+    measure: Callable[[Sequence[threading.Event]], float],
+    stop: threading.Event | None,
+) -> Generator[Waiting | Working, None, float | None]:
+    """An untimed pass in the model's thread, in its turn; what it gives, None when it was stopped or failed."""
     stop, closed = stop or threading.Event(), threading.Event()
     begin_s = time.perf_counter()
     ticket = turnstile.join(patient=True)
@@ -73,7 +87,7 @@ def largest_gap(
         yield from until_turn(ticket, stop)
         if stop.is_set():
             return None
-        future = loaded.thread.submit(lambda: _gap(loaded, prompt_ids, made, baseline, candidate, (stop, closed)))
+        future = loaded.thread.submit(lambda: measure((stop, closed)))
         while wait([future], HEARTBEAT_S).not_done:
             yield Working(time.perf_counter() - begin_s)
         return future.result()
@@ -87,6 +101,40 @@ def largest_gap(
         if future is not None:
             wait([future])  # the turn ends when the model has really ended
         ticket.leave()
+
+
+def margin(
+    loaded: LoadedModel,
+    turnstile: Turnstile,
+    prompt_ids: tuple[int, ...],
+    made: tuple[int, ...],
+    one: int,
+    other: int,
+    stop: threading.Event | None = None,
+) -> Generator[Waiting | Working, None, float | None]:
+    """By how much does the token `one` beat the token `other` after these? The difference of their two logits, plain forward.
+
+    It stands in line, and is stopped, like `largest_gap`; None where that one gives None.
+    """
+
+    def difference(stops: Sequence[threading.Event]) -> float:
+        logits = _ending_with(loaded, (*prompt_ids, *made), stops)
+        return float(logits[one] - logits[other])
+
+    return (yield from _measured(loaded, turnstile, difference, stop))
+
+
+def _ending_with(loaded: LoadedModel, ids: tuple[int, ...], stops: Sequence[threading.Event]) -> torch.Tensor:
+    """Logits [vocab] in float32 after the last of these tokens."""
+    import torch
+
+    if any(stop.is_set() for stop in stops):
+        raise _Stopped
+    few = {"logits_to_keep": 1} if loaded.model._supports_logits_to_keep() else {}
+    with torch.inference_mode():
+        return (
+            loaded.model(torch.tensor([ids], device=loaded.model.device), use_cache=False, **few).logits[0, -1].float()
+        )
 
 
 def _gap(

@@ -27,7 +27,7 @@ from kvdemo.generation.logits import refuse_what_is_no_number
 if TYPE_CHECKING:
     from transformers import Cache
 
-__all__ = ["Accepted", "Fact", "Outcome", "Run", "Step"]
+__all__ = ["FRESH", "Accepted", "Cut", "Fact", "Outcome", "Run", "Step"]
 
 Cut = Literal["cancelled", "timed_out"]
 
@@ -220,9 +220,15 @@ class Run:
         options |= self._sampling() | self._ending() | self._compiling()
         if not request.sampling.greedy:
             torch.manual_seed(request.sampling.seed)
-        input_ids = torch.tensor([self._admitted.token_ids], device=loaded.model.device)
         with ends_seen_at_once():
-            loaded.model.generate(input_ids, attention_mask=torch.ones_like(input_ids), streamer=self, **options)
+            loaded.model.generate(**self._inputs(), streamer=self, **options)
+
+    def _inputs(self) -> dict[str, Any]:
+        """What generate is given: the prompt, [1, tokens]."""
+        import torch
+
+        input_ids = torch.tensor([self._admitted.token_ids], device=self._admitted.loaded.model.device)
+        return {"inputs": input_ids, "attention_mask": torch.ones_like(input_ids)}
 
     def _sampling(self) -> dict[str, Any]:
         sampling = self._admitted.request.sampling

@@ -28,7 +28,7 @@ from kvdemo.generation.run import Accepted, Fact, Outcome, Run, Step
 from kvdemo.generation.text import IncrementalText
 from kvdemo.generation.turnstile import HEARTBEAT_S
 
-__all__ = ["RunEvents"]
+__all__ = ["RunEvents", "one_line"]
 
 PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\s'\"\\/]+[\\/])[^\s'\"]*")
 
@@ -134,7 +134,7 @@ class RunEvents:
                 f"There was not enough memory for this run; its cache was dropped. Try fewer tokens. (error {number})"
             )
             return OutOfMemory(message, self._record(outcome, "failed", None, message))
-        message = f"The run failed: {_one_line(error)} (error {number})"
+        message = f"The run failed: {one_line(error)} (error {number})"
         return RunFailed(message, self._record(outcome, "failed", None, message))
 
     def _record(
@@ -184,7 +184,7 @@ def _emitted(index: int, step: Step, text: str) -> TokenEmitted:
     )
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What the error says, without the paths of this machine."""
     lines = str(error).strip().splitlines()
     return PATH.sub("(a file)", lines[0])[:200] if lines else "it did not say why"

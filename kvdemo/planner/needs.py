@@ -56,6 +56,11 @@ class CacheNeeds:
         )
         return total + total * SCALES_BITS // strategy.bits + residual
 
+    def kinds(self) -> frozenset[str] | None:
+        """The kinds of its layers; None where the model cannot be traced."""
+        geometry = self._traced()
+        return None if geometry is None else frozenset(layer.kind for layer in geometry.layers)
+
     def _traced(self) -> Architecture | None:
         from kvdemo.planner.architecture import from_loaded
 
