@@ -1,7 +1,8 @@
 """What does the instrument cost? A run inside a comparison beside plain generate in a bare script: same prompt, same tokens.
 
 The bare script is a process of its own with transformers alone. Both run interleaved: in every round the comparison's run and
-the script's stand next to each other, in turn first and second, and the ratio is taken inside the round.
+the script's stand next to each other, in turn first and second, and the ratio is taken inside the round. hook_share is the share
+of a run's time that our own code took inside the model's thread.
 
     python -m benchmarks.compare_overhead [--rounds 15] [--new-tokens 64] [--model NAME]
 """
@@ -9,22 +10,24 @@ the script's stand next to each other, in turn first and second, and the ratio i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from typing import Any
 
+from benchmarks.figures import in_words, print_figures
+from benchmarks.hooks import OwnTime
 from benchmarks.machine import say_if_busy
 from benchmarks.streaming import PROMPT
 from kvdemo.backend import Backend
 from kvdemo.engine.engine import load_named
 from kvdemo.errors import ModelUnavailable
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
-from kvdemo.experiments.statistics import median, order_statistic_interval
+from kvdemo.experiments.statistics import median
 from kvdemo.facts.events import Finished
 from kvdemo.facts.model import Ready
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmEvent, Progress
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.settings import Settings
@@ -93,10 +96,10 @@ def main() -> None:
     parser.add_argument("--model", help="as for python -m kvdemo")
     arguments = parser.parse_args()
     say_if_busy()
-    loaded: list[LoadedModel] = []
+    own, loaded = OwnTime(), []
 
     def load(*given: Any) -> LoadedModel:
-        loaded.append(load_named(*given))
+        loaded.append(own.watch(load_named(*given)))
         return loaded[0]
 
     backend = Backend(Settings.from_environment(os.environ, model=arguments.model), load_model=load)
@@ -109,7 +112,7 @@ def main() -> None:
     bare = BareScript(folder, facts.dtype, facts.device, arguments.new_tokens)
     try:
         bare.run()  # untimed
-        plain_s, whole_s, result = measure(backend, bare, arguments.rounds, arguments.new_tokens)
+        plain_s, whole_s, hook_shares, result = measure(backend, bare, own, arguments.rounds, arguments.new_tokens)
     finally:
         bare.close()
         backend.close()
@@ -117,47 +120,51 @@ def main() -> None:
     print(f"{len(plain_s)} rounds of {arguments.new_tokens} tokens, {facts.name}, {facts.dtype}, {facts.device}")
     for name, times in (("plain generate, bare script", plain_s), ("a run in compare, whole", whole_s)):
         print(f"  {name:40} {median(times):7.3f} s ({min(times):.3f} to {max(times):.3f})")
-    for name, times in (("whole run", whole_s), ("accepted to last token", generation_s)):
-        say(name, [time_s / base_s for time_s, base_s in zip(times, plain_s, strict=True)])
-    ratios = [time_s / base_s for time_s, base_s in zip(whole_s, plain_s, strict=True)]
-    print(json.dumps({"instrument_over_plain": median(ratios)}))
+    whole, generation = (
+        [time_s / base_s for time_s, base_s in zip(times, plain_s, strict=True)] for times in (whole_s, generation_s)
+    )
+    print(f"  whole run / plain: {in_words(whole)}")
+    print(f"  accepted to last token / plain: {in_words(generation)}")
+    print(f"  our own code in the model's thread, share of a run: {in_words(hook_shares, 4)}")
+    print_figures(
+        {"instrument_over_plain": whole, "generation_over_plain": generation, "hook_share": hook_shares},
+        rounds=len(plain_s),
+    )
 
 
 def measure(
-    backend: Backend, bare: BareScript, rounds: int, new_tokens: int
-) -> tuple[list[float], list[float], ComparisonResult]:
-    """(plain generate, run in compare) of every round, s, and the comparison itself.
+    backend: Backend, bare: BareScript, own: OwnTime, rounds: int, new_tokens: int
+) -> tuple[list[float], list[float], list[float], ComparisonResult]:
+    """(plain generate, run in compare) of every round, s, the share of our own code in the latter, and the comparison.
 
     The comparison is paused between its runs, where it holds nothing, while the bare script has its turn.
     """
     spec = CompareSpec(PROMPT, (ARM, "static"), new_tokens, rounds=rounds)
     plain_s: list[float] = []
     whole_s: list[float] = []
+    hook_shares: list[float] = []
     phase, began_s = "", 0.0
     result: Any = None
     for result in backend.ask(spec):
+        if ended := record_of(result):
+            hook_share = own.share_of(ended)
         if isinstance(result, Progress) and result.phase != phase:
             phase = result.phase
             if phase.startswith("Dynamic cache: round") and len(whole_s) % 2 == 0:
                 plain_s.append(bare.run())
             began_s = time.perf_counter()
-        elif timed(result):
+        elif ended and ended.arm_key == ARM and ended.counts:
             whole_s.append(time.perf_counter() - began_s)
+            hook_shares.append(hook_share)
             if len(whole_s) % 2 == 0:
                 plain_s.append(bare.run())
     assert isinstance(result, ComparisonResult)
-    return plain_s, whole_s, result
+    return plain_s, whole_s, hook_shares, result
 
 
-def timed(step: Any) -> bool:
-    """Has a run that counts just ended?"""
-    return isinstance(step, ArmEvent) and isinstance(step.event, Finished) and step.strategy == ARM and not step.warmup
-
-
-def say(name: str, ratios: list[float]) -> None:
-    interval = order_statistic_interval(ratios)
-    between = f"{interval.low:.3f} to {interval.high:.3f}, {interval.coverage:.1%}" if interval else "too few rounds"
-    print(f"  {name} / plain: {median(ratios):.3f} ({between}, {len(ratios)} rounds)")
+def record_of(step: Any) -> RunRecord | None:
+    """The record of the run that has just ended, None where none has."""
+    return step.event.record if isinstance(step, ArmEvent) and isinstance(step.event, Finished) else None
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ the shapes with all of it together, page_s that of the page alone.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
 from kvdemo.experiments.documents import dumps
 from kvdemo.experiments.prompt_file import PromptRow
@@ -97,16 +97,15 @@ def main() -> None:
             times[form] = time.perf_counter() - began
         told = "   ".join(f"{form} {took_s:.2f}" for form, took_s in times.items())
         print(f"{shape.__name__:12s} {sum(times.values()):.2f} s   {told}", flush=True)
-    print(
-        json.dumps(
-            {
-                "draw_s": round(max(sum(times.values()) for times in taken.values()), 3),
-                "page_s": round(max(times["page"] for times in taken.values()), 3),
-                "runs": asked.runs,
-                "tokens": asked.tokens,
-                "python": platform.python_version(),
-            }
-        )
+    print_figures(
+        {},
+        worst={
+            "draw_s": [round(sum(times.values()), 3) for times in taken.values()],
+            "page_s": [round(times["page"], 3) for times in taken.values()],
+        },
+        runs=asked.runs,
+        tokens=asked.tokens,
+        python=platform.python_version(),
     )
 
 

@@ -1,4 +1,5 @@
-"""What is measured on a machine with a GPU, within minutes: every available strategy, 300 new tokens, memory. JSON to a folder.
+"""What is measured on a machine with a GPU, within minutes: every available strategy, 300 new tokens, memory. JSON to a folder,
+and the ratios in one line of it at the end.
 
 Each part has its share of the time; what it has when that is over is kept, and a part that fails leaves the others.
 
@@ -8,6 +9,7 @@ Each part has its share of the time; what it has when that is over is kept, and 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import threading
@@ -52,12 +54,13 @@ def main() -> int:
         "300-tokens": lambda: long_answer(backend, arguments.new_tokens),
         "memory": lambda: memory(backend),
     }
-    failed = 0
+    failed, made = 0, {}
     for name, part in parts.items():
         alarm = threading.Timer(SHARES[name] * arguments.seconds, backend.stop, (OWNER,))
         alarm.start()
         try:
-            (arguments.out / f"{name}.json").write_text(dumps(part()) + "\n", encoding="utf-8")
+            made[name] = part()
+            (arguments.out / f"{name}.json").write_text(dumps(made[name]) + "\n", encoding="utf-8")
         except Exception:  # the other parts are wanted whatever happens to this one
             failed += 1
             (arguments.out / f"{name}.error.txt").write_text(traceback.format_exc(), encoding="utf-8")
@@ -65,7 +68,20 @@ def main() -> int:
         finally:
             alarm.cancel()
     backend.close()
+    print(json.dumps(in_short(made)))
     return 1 if failed else 0
+
+
+def in_short(made: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Of every comparison the ratio of each strategy's generation time to the baseline's, and between what it lies."""
+    found = {
+        f"{part} {item['baseline']} / {item['candidate']}": item
+        for part, whole in made.items()
+        for item in whole.get("comparisons", ())
+        if item["metric"] == "generation_s"
+    }
+    intervals = {key: {name: item[name] for name in ("low", "high", "coverage")} for key, item in found.items()}
+    return {**{key: item["ratio"] for key, item in found.items()}, "intervals": intervals}
 
 
 def strategies(backend: Backend) -> dict[str, Any]:

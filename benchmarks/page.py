@@ -19,8 +19,8 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
-from kvdemo.experiments.statistics import median
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.settings import Settings
 from tests.conftest import find_browser
@@ -90,7 +90,7 @@ def main() -> None:
     print(
         f"{arguments.rounds} answers of {arguments.tokens} tokens at {TOKENS_PER_S} a second, {2 * HISTORY_TURNS} messages before"
     )
-    print(json.dumps({"updates_per_s": median(updates), "lag_s": median(lags)}))
+    print_figures({"updates_per_s": updates, "lag_s": lags})
 
 
 def open_history(tab: Page, address: str, file: Path) -> None:

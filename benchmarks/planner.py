@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
 from kvdemo.facts.plans import CACHE_DTYPES, MemoryRequest
 from kvdemo.planner import catalog, plan
@@ -44,15 +45,8 @@ def main() -> None:
             f" (after imports of {row['import_s']:.1f} s)   {row['peak_gib']:.2f} GiB   change {row['update_ms']:.2f} ms",
             flush=True,
         )
-    print(
-        json.dumps(
-            {
-                "max_trace_s": max(row["trace_s"] for row in found),
-                "max_trace_gib": max(row["peak_gib"] for row in found),
-                "max_update_ms": max(row["update_ms"] for row in found),
-            }
-        )
-    )
+    names = {"max_trace_s": "trace_s", "max_trace_gib": "peak_gib", "max_update_ms": "update_ms"}
+    print_figures({}, worst={figure: [row[name] for row in found] for figure, name in names.items()}, models=len(found))
 
 
 def largest(count: int) -> list[str]:

@@ -10,10 +10,10 @@ grows with it by more than the attention that must be read.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
 from benchmarks.streaming import load_default
 from kvdemo.caches.prefix import KeptCaches, common_prefix
@@ -80,7 +80,7 @@ def main() -> None:
     print(f"  first token without / with the kept cache: {median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})")
     print(f"  bookkeeping: {median(shares):.1%} of the time to first token")
     print(f"  first token after {TURNS} turns / after one, both kept: {median(long_s) / median(short_s):.2f}")
-    print(json.dumps({"ttft_without_over_with": median(ratios), "bookkeeping_share": median(shares)}))
+    print_figures({"ttft_without_over_with": ratios, "bookkeeping_share": shares})
 
 
 def conversation(loaded: LoadedModel) -> tuple[Message, ...]:

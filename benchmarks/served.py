@@ -24,9 +24,10 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
 from benchmarks.streaming import load_default
-from kvdemo.experiments.statistics import median, order_statistic_interval
+from kvdemo.experiments.statistics import median
 
 REPOSITORY = Path(__file__).parents[1]
 QUESTION = "Tell me a long story about a lighthouse and the people who live in it."
@@ -192,7 +193,7 @@ def main() -> None:
         "compare_over_plain": ratios(speeds["compare, cached arm, over the API"], speeds["plain, compare's prompt"]),
         "idle_core_share": idle,
     }
-    print(json.dumps({**{key: median(values) for key, values in found.items()}, "intervals": intervals(found)}))
+    print_figures(found)
 
 
 def measured(page: Page, bare: Bare, rounds: int, new_tokens: int) -> dict[str, list[float]]:
@@ -224,15 +225,6 @@ def measured(page: Page, bare: Bare, rounds: int, new_tokens: int) -> dict[str, 
 
 def ratios(ours: list[float], plain: list[float]) -> list[float]:
     return [one / base for one, base in zip(ours, plain, strict=True)]
-
-
-def intervals(found: dict[str, list[float]]) -> dict[str, dict[str, float] | None]:
-    """Of the medians; None below six values."""
-    known = {key: order_statistic_interval(values) for key, values in found.items()}
-    return {
-        key: None if one is None else {"low": one.low, "high": one.high, "coverage": one.coverage}
-        for key, one in known.items()
-    }
 
 
 if __name__ == "__main__":

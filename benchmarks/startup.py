@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,7 @@ from pathlib import Path
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from benchmarks.figures import in_words, print_figures
 from benchmarks.machine import say_if_busy
 from kvdemo.models.conversion import converted_folder
 from kvdemo.models.source import resolve
@@ -77,7 +76,7 @@ def main() -> None:
     say_if_busy()
     with tempfile.TemporaryDirectory(prefix="kvdemo-startup-") as home:
         environ = {**os.environ, "KVDEMO_HOME": home, "GRADIO_ANALYTICS_ENABLED": "False"}
-        end = time_ends(environ)
+        ends = time_ends(environ)
         cold = start_page(environ)
         print(f"cold: first byte {cold.first_byte_s:.2f} s, model ready {cold.ready_s:.2f} s after it", flush=True)
         folder = model_folder(environ)
@@ -96,20 +95,17 @@ def main() -> None:
                 f" ready {page.ready_s:.2f} s after it, bare script {script_s:.2f} s",
                 flush=True,
             )
-    print(f"first byte over bare Gradio: {in_words(first_byte)}")
-    print(f"ready, warm, over bare script: {in_words(ready)}")
-    result = {
-        "first_byte_over_bare_gradio": round(statistics.median(first_byte), 3),
-        "ready_warm_over_bare_script": round(statistics.median(ready), 3),
-        "ready_cold_s": round(cold.ready_s or 0.0, 2),
-        "ready_warm_s": round(statistics.median(warm), 2),
-        "end_s": round(end, 2),
-    }
-    print(json.dumps(result))
-
-
-def in_words(ratios: list[float]) -> str:
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} paired rounds)"
+    print(f"first byte over bare Gradio: {in_words(first_byte, 2)}")
+    print(f"ready, warm, over bare script: {in_words(ready, 2)}")
+    print_figures(
+        {
+            "first_byte_over_bare_gradio": first_byte,
+            "ready_warm_over_bare_script": ready,
+            "ready_cold_s": [cold.ready_s or 0.0],
+            "ready_warm_s": warm,
+        },
+        worst={"end_s": ends},
+    )
 
 
 def start_page(environ: dict[str, str]) -> Start:
@@ -122,9 +118,9 @@ def start_page(environ: dict[str, str]) -> Start:
     return Start(first_byte - began, ready - first_byte)
 
 
-def time_ends(environ: dict[str, str]) -> float:
-    """The longest time that the page, with nothing unpacked yet, took to end: while it imports, and while it unpacks."""
-    longest = 0.0
+def time_ends(environ: dict[str, str]) -> list[float]:
+    """How long the page, with nothing unpacked yet, took to end: while it imports, and while it unpacks."""
+    taken = []
     for wait_for_page in (False, True):
         for pause_s in (0.5, 3.0, 6.0):
             for ending in (signal.SIGINT, signal.SIGTERM):
@@ -139,8 +135,8 @@ def time_ends(environ: dict[str, str]) -> float:
                     took = time.perf_counter() - asked
                 where = "the first byte" if wait_for_page else "the start"
                 print(f"{ending.name} {pause_s} s after {where}: ended after {took:.2f} s", flush=True)
-                longest = max(longest, took)
-    return longest
+                taken.append(took)
+    return taken
 
 
 def start_bare_app(environ: dict[str, str]) -> float:

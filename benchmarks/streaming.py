@@ -1,7 +1,8 @@
 """What does streaming cost? Plain generate in this thread, our stream, and a TextIteratorStreamer in a new thread.
 
 All three decode the same prompt for the same number of tokens on the same model, interleaved: each round runs each of them
-once, in rotating order, and the ratios of decode speed are taken inside the round.
+once, in rotating order, and the ratios of decode speed are taken inside the round. hook_share is the share of our runs' time that
+our own code took inside the model's thread.
 
     python -m benchmarks.streaming [--rounds 15] [--new-tokens 64]
 """
@@ -9,16 +10,18 @@ once, in rotating order, and the ratios of decode speed are taken inside the rou
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.figures import in_words, print_figures
+from benchmarks.hooks import OwnTime
 from benchmarks.machine import say_if_busy
-from kvdemo.experiments.statistics import median, order_statistic_interval
+from kvdemo.experiments.statistics import median
 from kvdemo.facts.events import Finished
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
@@ -37,7 +40,15 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     arguments = parser.parse_args()
     say_if_busy()
-    loaded = load_default()
+    own = OwnTime()
+    loaded = own.watch(load_default())
+    hook_shares: list[float] = []
+
+    def ours(loaded: LoadedModel, new_tokens: int) -> float:
+        took_s, record = our_stream(loaded, new_tokens)
+        hook_shares.append(own.share_of(record))
+        return took_s
+
     ways: dict[str, Callable[[LoadedModel, int], float]] = {
         "plain generate": plain,
         "our stream": ours,
@@ -46,6 +57,7 @@ def main() -> None:
     names = list(ways)
     for way in ways.values():
         way(loaded, 8)  # untimed: the first run of each warms it up
+    hook_shares.clear()
     speeds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(arguments.rounds):
         for name in [*names[number % 3 :], *names[: number % 3]]:
@@ -57,18 +69,14 @@ def main() -> None:
         name: [speed / base for speed, base in zip(speeds[name], speeds[names[0]], strict=True)] for name in names[1:]
     }
     for name, values in ratios.items():
-        interval = order_statistic_interval(values)
-        between = (
-            f"{interval.low:.3f} to {interval.high:.3f}, {interval.coverage:.1%}" if interval else "too few rounds"
-        )
-        print(f"  {name} / plain: {median(values):.3f} ({between}, {len(values)} rounds)")
-    print(
-        json.dumps(
-            {
-                "stream_over_plain": median(ratios[names[1]]),
-                "text_iterator_streamer_over_plain": median(ratios[names[2]]),
-            }
-        )
+        print(f"  {name} / plain: {in_words(values)}")
+    print(f"  our own code in the model's thread, share of a run: {in_words(hook_shares, 4)}")
+    print_figures(
+        {
+            "stream_over_plain": ratios[names[1]],
+            "text_iterator_streamer_over_plain": ratios[names[2]],
+            "hook_share": hook_shares,
+        }
     )
 
 
@@ -94,13 +102,13 @@ def plain(loaded: LoadedModel, new_tokens: int) -> float:
     return time.perf_counter() - begin_s
 
 
-def ours(loaded: LoadedModel, new_tokens: int) -> float:
+def our_stream(loaded: LoadedModel, new_tokens: int) -> tuple[float, RunRecord]:
     """The stream, its texts read as a page reads them."""
     begin_s = time.perf_counter()
-    for event in stream(loaded, GenerationRequest(PROMPT, new_tokens, fixed_length=True), turnstile=Turnstile(1)):
-        if isinstance(event, Finished):
-            assert event.record.new_tokens == new_tokens
-    return time.perf_counter() - begin_s
+    *_, last = stream(loaded, GenerationRequest(PROMPT, new_tokens, fixed_length=True), turnstile=Turnstile(1))
+    assert isinstance(last, Finished)
+    assert last.record.new_tokens == new_tokens
+    return time.perf_counter() - begin_s, last.record
 
 
 def text_iterator(loaded: LoadedModel, new_tokens: int) -> float:
