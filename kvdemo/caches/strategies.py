@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvdemo.caches.making import CacheMaker
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.model import StrategyRow
+from kvdemo.facts.model import Keeping, StrategyRow
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
@@ -32,7 +32,6 @@ class Strategy:
 
     cache      how its Cache object is made, None for no cache
     exact      greedy output must equal the uncached run's in float32; otherwise the strategy is lossy
-    keeping    what a cache kept between requests allows: "crop", "copy", "append" (continue only) or "no"
     reason     why it cannot be used with this model on this machine, None when it can
     """
 
@@ -41,7 +40,7 @@ class Strategy:
     trade: str
     cache: CacheMaker | None
     exact: bool
-    keeping: str
+    keeping: Keeping
     reason: Reason
     fixed_size: bool = False
     compiles: bool = False

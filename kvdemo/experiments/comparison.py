@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal, get_args
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.model import ModelFacts, StrategyRow
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import PeakKind, RunRecord
 from kvdemo.facts.requests import (
     MAX_ARMS,
     MAX_NEW_TOKENS,
@@ -24,20 +25,24 @@ from kvdemo.facts.results import Environment, Line, Spread
 __all__ = [
     "AGAIN",
     "METRICS",
-    "STOP_REASONS",
     "ArmSummary",
     "CompareSpec",
     "Comparison",
     "ComparisonResult",
+    "Metric",
     "Noise",
+    "StopReason",
     "Verdict",
     "checked_arms",
     "checked_budget",
 ]
 
-METRICS = ("generation_s", "ttft_s", "tpot_s", "request_s")
+Metric = Literal["generation_s", "ttft_s", "tpot_s", "request_s"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 AGAIN = "-again"
-STOP_REASONS = ("rounds", "clear", "budget", "stopped", "limit", "failed")
+StopReason = Literal["rounds", "clear", "budget", "stopped", "limit", "failed"]
+"""All rounds were done, the interval became narrow enough, the time was up, a person stopped it, so did the operator's limit, no
+two arms were left to compare."""
 
 
 def checked_arms(strategies: tuple[str, ...], least: int = 2) -> None:
@@ -163,7 +168,7 @@ class Comparison:
 
     baseline: str
     candidate: str
-    metric: str
+    metric: Metric
     ratio: float | None
     low: float | None
     high: float | None
@@ -179,8 +184,6 @@ class Comparison:
 class ComparisonResult:
     """A finished (or stopped) comparison: every run, warm-ups included, and what follows from them.
 
-    stopped_because   rounds (all were done), clear (the interval became narrow enough), budget (time), stopped (by a
-                      person), limit (the operator's), failed (no two arms were left to compare)
     strategies        the rows of the table for spec.strategies, in that order
     noise             of this machine, where it was measured before, or in this comparison
     """
@@ -190,7 +193,7 @@ class ComparisonResult:
     environment: Environment
     runs: tuple[RunRecord, ...]
     comparisons: tuple[Comparison, ...]
-    stopped_because: str = "rounds"
+    stopped_because: StopReason = "rounds"
     strategies: tuple[StrategyRow, ...] = ()
     noise: Noise | None = None
 
@@ -266,7 +269,7 @@ class ArmSummary:
     cache_storage_bytes: int | None
     cache_bytes_by_device: dict[str, int] = field(default_factory=dict)
     peak_bytes: Spread | None = None
-    peak_kind: str | None = None
+    peak_kind: PeakKind | None = None
     positions_computed: int | None = None
     compile_s: float | None = None
     warmup_s: float | None = None

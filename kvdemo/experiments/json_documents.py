@@ -38,9 +38,13 @@ def strict(value: Any) -> Any:
     return value
 
 
-def decoded(kind: type[T], value: object, place: str) -> T:
-    """`value` as a `kind`; InvalidRequest that names `place` and what is wrong there."""
-    return typing.cast(T, _read(kind, value, place))
+@typing.overload
+def decoded(kind: type[T], value: object, place: str) -> T: ...
+@typing.overload
+def decoded(kind: object, value: object, place: str) -> Any: ...
+def decoded(kind: Any, value: object, place: str) -> Any:
+    """`value` as a `kind`, a Literal of words included; InvalidRequest that names `place` and what is wrong there."""
+    return _read(kind, value, place)
 
 
 def _read(kind: Any, value: object, place: str) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kvdemo.experiments.attempt import Place, Stop, ends_a_wake_up, never
+from kvdemo.experiments.comparison import StopReason
 from kvdemo.experiments.statistics import MIN_ROUNDS
 from kvdemo.facts.requests import MAX_ROUNDS
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
@@ -87,7 +88,7 @@ class Rounds(Generic[O]):
 
     def go(
         self, warm_up: bool = True, after_round: Callable[[int], Iterable[T]] = lambda _: ()
-    ) -> Generator[Step | T, None, str]:
+    ) -> Generator[Step | T, None, StopReason]:
         """All runs, one after the other; returns why they ended: rounds, clear, budget, stopped, limit or failed.
 
         Each round runs every arm once and the order rotates. after_round: what is known after a round, to be passed on.
@@ -127,7 +128,7 @@ class Rounds(Generic[O]):
     def elapsed_s(self) -> float:
         return self.clock() - self.started
 
-    def _one(self, arm: Arm[O], place: Place) -> Generator[Step, None, str | None]:
+    def _one(self, arm: Arm[O], place: Place) -> Generator[Step, None, StopReason | None]:
         """One run with its progress; returns why the rounds must end here, None when they go on."""
         if self.stop():
             return "stopped"
@@ -156,9 +157,9 @@ class Rounds(Generic[O]):
             self.misses[arm.key] += 2 if place.warmup else 1
         return None
 
-    def _late(self, place: Place) -> str | None:
+    def _late(self, place: Place) -> StopReason | None:
         """Is it too late for another run? A budget without "until clear" ends between rounds."""
-        named = [(self.limits.limit_s, "limit")]
+        named: list[tuple[float | None, StopReason]] = [(self.limits.limit_s, "limit")]
         if self.limits.until_clear is None and not place.warmup and place.order == 1:
             named.append((self.limits.budget_s, "budget"))
         over = [(allowed_s, why) for allowed_s, why in named if allowed_s is not None and self.elapsed_s() >= allowed_s]
@@ -183,7 +184,7 @@ class Rounds(Generic[O]):
         rounds_s = (self.limits.rounds - place.round) * sum(self.expected_s[other.key] for other in alive)
         return this_s + later_s + rounds_s
 
-    def _enough(self, number: int) -> str | None:
+    def _enough(self, number: int) -> StopReason | None:
         """Why no further round is needed after this one, None when one is."""
         alive = self.alive()
         if self.arms[0] not in alive or len(alive) < 2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.attempt import Run
@@ -19,6 +19,8 @@ from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Progress
 
 __all__ = ["refused_at_first_only", "series"]
+
+EndedEarly = Literal["stopped", "budget", "limit"]
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept")
@@ -32,7 +34,7 @@ def series(
     *,
     bench: Bench,
     budget_s: float | None,
-) -> Generator[Step | Kept, None, str | None]:
+) -> Generator[Step | Kept, None, EndedEarly | None]:
     """Runs one comparison per item, yields what `keep` makes of its result.
 
     begin(item, bench) starts an item's comparison with the time that is left; name(item) says in words which it is.
@@ -40,8 +42,12 @@ def series(
     """
     clock = bench.clock
     started = clock()
-    limits = [(limit, why) for limit, why in ((budget_s, "budget"), (bench.limit_s, "limit")) if limit is not None]
-    ends_s, why_late = min(limits, default=(None, ""))
+    named: list[tuple[float | None, EndedEarly]] = [(budget_s, "budget"), (bench.limit_s, "limit")]
+    ends: list[tuple[float, EndedEarly]] = [(limit_s, why) for limit_s, why in named if limit_s is not None]
+    ends_s: float | None = None
+    why_late: EndedEarly = "limit"
+    if ends:
+        ends_s, why_late = min(ends)
     for done, item in enumerate(items):
         elapsed_s = clock() - started
         if bench.stop():

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kvdemo.experiments.comparison import METRICS, ArmSummary, CompareSpec, Comparison, ComparisonResult, Noise, Verdict
+from kvdemo.experiments.comparison import (
+    METRICS,
+    ArmSummary,
+    CompareSpec,
+    Comparison,
+    ComparisonResult,
+    Noise,
+    StopReason,
+    Verdict,
+)
 from kvdemo.experiments.statistics import line_of_runs, median, order_statistic_interval, paired_ratios, spread
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
@@ -39,7 +48,7 @@ def summarise(
     model: ModelFacts,
     environment: Environment,
     strategies: Mapping[str, StrategyRow],
-    stopped_because: str = "rounds",
+    stopped_because: StopReason = "rounds",
     gaps: Mapping[str, float | None] | None = None,
     decode: Decode | None = None,
     noise: Noise | None = None,

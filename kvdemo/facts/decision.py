@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["SOURCES", "CacheAdvice", "CacheDecision", "FileChange", "InspectSpec"]
+__all__ = ["CacheAdvice", "CacheDecision", "FileChange", "InspectSpec", "Source"]
 
-SOURCES = ("call", "generation_config.json", "config.json", "library default", "model")
+Source = Literal["call", "generation_config.json", "config.json", "library default", "model"]
+"""Who decides: the call of generate, a file, transformers, or the model's own code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class InspectSpec:
 
 @dataclass(frozen=True, slots=True)
 class CacheDecision:
-    """Is a cache used (value), who decided (source, a word of SOURCES), which one, and what contradicts itself.
+    """Is a cache used (value), who decided (source), which one, and what contradicts itself.
 
     value                None: the arguments contradict each other and generate would raise (conflicts say why)
     cache_class          None without a cache, or where the model makes one of its own
@@ -36,7 +37,7 @@ class CacheDecision:
     """
 
     value: bool | None
-    source: str
+    source: Source
     cache_implementation: str | None
     cache_class: str | None
     attention: str

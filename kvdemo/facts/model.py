@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["Failed", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
+__all__ = ["Failed", "Keeping", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
+
+Keeping = Literal["crop", "copy", "append", "no"]
+"""What a cache that is kept between requests allows: to be shortened, only copied, only continued, nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,6 @@ class StrategyRow:
     """A row of the strategies table as everybody above the caches sees it.
 
     exact               greedy output must equal the uncached run's in float32; else the strategy is lossy
-    keeping             what a kept cache allows: "crop", "copy", "append" or "no"
     fixed_size          reserves its slots before the run
     unavailable_reason  a sentence, None where the strategy can be used on this machine with this model
     code                the Python expression that makes its cache for the loaded model, "{slots}" standing for the number of
@@ -75,7 +78,7 @@ class StrategyRow:
     label: str
     trade: str
     exact: bool
-    keeping: str
+    keeping: Keeping
     fixed_size: bool = False
     compiles: bool = False
     unavailable_reason: str | None = None

@@ -6,30 +6,33 @@ A footprint counts elements, never bytes, so that a change of length, batch or d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kvdemo.errors import InvalidRequest
+from kvdemo.facts.records import PeakKind
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number
 
 __all__ = [
     "CACHE_DTYPES",
-    "LAYER_KINDS",
     "USUAL_BUDGET",
     "Architecture",
     "Budget",
     "Capacity",
     "FixedState",
     "LayerFootprint",
+    "LayerKind",
     "LayerPlan",
     "MeasuredLayer",
     "MeasuredPoint",
     "MemoryPlan",
     "MemoryRequest",
+    "Method",
     "StoredWeights",
     "TokenStream",
 ]
 
 CACHE_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
-LAYER_KINDS = (
+LayerKind = Literal[
     "full",
     "sliding",
     "chunked",
@@ -41,7 +44,10 @@ LAYER_KINDS = (
     "shared",
     "cross",
     "none",
-)
+]
+Method = Literal["traced", "estimated", "by hand"]
+"""How a geometry became known: the model's own code was run on meta, read from fields, or typed."""
+
 MAX_LENGTH = 100_000_000
 MAX_BATCH = 1_000_000
 
@@ -92,7 +98,7 @@ class LayerFootprint:
     """
 
     index: int
-    kind: str
+    kind: LayerKind
     kv_heads: int = 0
     key_dim: int = 0
     value_heads: int = 0
@@ -133,7 +139,6 @@ USUAL_BUDGET = Budget(80, "default")
 class Architecture:
     """A model as the planner sees it: geometry, and how it became known.
 
-    method       "traced" (the model's own code was run on meta), "estimated" (from fields) or "by hand"
     encoder_len  tokens that the encoder of an encoder-decoder hands over when the request does not say; None: as
                  many as the request's own length
     static       False: transformers has no cache of fixed size for this model
@@ -147,7 +152,7 @@ class Architecture:
     num_parameters: int | None
     context_limit: int | None
     dtype: str
-    method: str
+    method: Method
     attention_heads: int | None = None
     notes: tuple[str, ...] = ()
     encoder_len: int | None = None
@@ -249,7 +254,7 @@ class MeasuredLayer:
     """One layer of a live cache, bytes: logical (the tensors), storage (what stays allocated), and the prediction."""
 
     index: int
-    kind: str
+    kind: LayerKind
     held_bytes: int
     storage_bytes: int
     predicted_bytes: int
@@ -264,7 +269,7 @@ class MeasuredPoint:
     seq_len: int
     layers: tuple[MeasuredLayer, ...]
     process_bytes: int | None = None
-    process_kind: str = "resident"
+    process_kind: PeakKind = "resident"
 
     @property
     def held_bytes(self) -> int:

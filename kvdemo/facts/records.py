@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["FinishReason", "LayerBytes", "RunRecord", "Status"]
+__all__ = ["FinishReason", "LayerBytes", "PeakKind", "RunRecord", "Status"]
 
 FinishReason = Literal["stop", "stop_string", "length", "cancelled", "timed_out"]
 Status = Literal["ok", "cancelled", "failed", "timed_out"]
+PeakKind = Literal["allocator", "allocator, sampled", "resident"]
+"""Who tells a peak: the accelerator's allocator, or the process's resident size, sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class RunRecord:
     positions_read        one per forward: positions it took from the cache
     cache_bytes_by_token  one per new token: (logical, storage) bytes
     cache_bytes_by_device logical bytes at the end, per device name; cache_layers: per layer
-    peak_bytes            above the baseline; peak_kind "allocator" (accelerator) or "resident" (process, sampled)
+    peak_bytes            above the baseline; peak_kind: who says so
     would_end_at          fixed length only: index of the first end token that was passed over
     notices               sentences a person must know about how the prompt came to the model
     compile_s             time torch.compile took, None where nothing was compiled
@@ -79,7 +81,7 @@ class RunRecord:
     cache_bytes_by_device: dict[str, int] = field(default_factory=dict)
     cache_layers: tuple[LayerBytes, ...] = ()
     peak_bytes: int | None = None
-    peak_kind: str | None = None
+    peak_kind: PeakKind | None = None
     would_end_at: int | None = None
     compile_s: float | None = None
     round: int | None = None

@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
+from kvdemo.facts.records import PeakKind
+
 __all__ = ["CpuDevice", "CudaDevice", "Device", "MpsDevice", "device_of"]
 
 
 class Device(Protocol):
     """What a run asks of its device. Seconds of a monotonic clock; bytes."""
 
-    peak_kind: str
+    peak_kind: PeakKind
 
     def now_s(self) -> float:
         """The time when everything given to the device until now is done."""
@@ -31,7 +33,7 @@ class Device(Protocol):
 
 
 class CpuDevice:
-    peak_kind = "resident"
+    peak_kind: PeakKind = "resident"
 
     def __init__(self) -> None:
         import psutil
@@ -56,7 +58,7 @@ class CpuDevice:
 
 
 class CudaDevice:
-    peak_kind = "allocator"
+    peak_kind: PeakKind = "allocator"
 
     def __init__(self, cuda: Any = None) -> None:
         import torch
@@ -80,7 +82,7 @@ class CudaDevice:
 
 
 class MpsDevice:
-    peak_kind = "allocator, sampled"
+    peak_kind: PeakKind = "allocator, sampled"
 
     def __init__(self, mps: Any = None) -> None:
         import torch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kvdemo.caches.footprint import CacheWeight, cached_tokens, room_of, weigh, weigh_layers
 from kvdemo.facts.events import PrefillProgress, Reuse
-from kvdemo.facts.records import LayerBytes
+from kvdemo.facts.records import LayerBytes, PeakKind
 from kvdemo.generation.admission import Admitted
 from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.device import Device
@@ -71,7 +71,7 @@ class Outcome:
     """
 
     cut: Cut | None
-    peak_kind: str
+    peak_kind: PeakKind
     error: BaseException | None = None
     reuse: Reuse = FRESH
     steps: tuple[Step, ...] = ()

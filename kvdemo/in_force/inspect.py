@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.decision import CacheDecision, Source
 
 __all__ = ["decide", "written_out"]
 
@@ -135,7 +135,7 @@ def _in_force(model: Any, call: Mapping[str, Any], conflicts: list[str]) -> tupl
     return in_force, rest
 
 
-def _source(settings: Mapping[str, Any], generation_config: Mapping[str, Any] | None) -> str:
+def _source(settings: Mapping[str, Any], generation_config: Mapping[str, Any] | None) -> Source:
     if settings["call"] is not None:
         return "call"
     if settings["generation_config.json"] is not None:

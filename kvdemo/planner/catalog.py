@@ -19,7 +19,7 @@ from kvdemo.facts.plans import Architecture, FixedState, LayerFootprint, StoredW
 __all__ = ["architecture", "config", "entry", "names", "packed", "source"]
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models"
-DEFAULTS = asdict(LayerFootprint(index=0, kind=""))
+DEFAULTS = {**asdict(LayerFootprint(index=0, kind="full")), "kind": ""}  # a kind is always written down
 
 
 def names() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvdemo.facts.plans import FixedState, LayerFootprint, TokenStream
+from kvdemo.facts.plans import FixedState, LayerFootprint, LayerKind, TokenStream
 
 __all__ = ["UnreadableCache", "Views", "footprints", "needs_lengths", "view"]
 
@@ -97,7 +97,7 @@ def _footprint(
     return LayerFootprint(index=index, kind=_kind(layer, tensors, fields, layer_type, config), **fields)
 
 
-def _kind(layer: Any, tensors: View, fields: dict[str, Any], layer_type: str, config: Any) -> str:
+def _kind(layer: Any, tensors: View, fields: dict[str, Any], layer_type: str, config: Any) -> LayerKind:
     """The word for what a layer keeps, from its tensors first and the config's fields second."""
     if "keys" not in tensors:
         return "state" if fields["fixed"] else "none"

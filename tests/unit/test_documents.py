@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, dumps, from_document, loads
+from kvdemo.experiments.json_documents import decoded
 from kvdemo.experiments.summary import summarise
+from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.faster.words import headline, scope
+from tests.made_up import growth_of, prefix_of, prompt_set_of
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 from tests.scripted import even_times, record
 
@@ -103,6 +106,10 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("runs.0.token_times_s", [3, 2, 1, 4, 5], "must not go backwards"),
     ("runs.0.token_times_s", [1], "one time per token"),
     ("runs.1.status", "fine", r"runs\[1\]\.status: is not one of ok"),
+    ("runs.1.status", ["ok"], r"runs\[1\]\.status: is not one of ok"),
+    ("runs.1.finish_reason", "bored", r"runs\[1\]\.finish_reason: is not one of stop, stop_string, length"),
+    ("runs.0.peak_kind", "guessed", r"runs\[0\]\.peak_kind: is not one of allocator"),
+    ("strategies.0.keeping", "maybe", r"strategies\[0\]\.keeping: is not one of crop, copy, append, no"),
     ("runs.0.strategy", "warp", "not among the strategies"),
     ("runs.0.prompt_tokens", 4.5, "must be a whole number"),
     ("runs.0.prompt_tokens", 10**400, "usual size"),
@@ -154,3 +161,35 @@ def test_times_too_small_for_a_speed_still_make_strict_json() -> None:
     tiny = [record(key, (0.0, 5e-324, 1e-323), round=1, order=1) for key in ("none", "dynamic")]
     made = document(summarise(CompareSpec("x"), tiny, model=MODEL, environment=ENVIRONMENT, strategies=ROWS))
     assert from_document(loads(dumps(made))).runs[0].token_times_s == (0.0, 5e-324, 1e-323)
+
+
+@pytest.mark.parametrize(
+    ("made", "where", "words"),
+    [
+        (growth_of, ("stopped_because",), "stopped_because: is not one of points, budget, stopped, limit"),
+        (prompt_set_of, ("stopped_because",), "stopped_because: is not one of prompts, budget, stopped, limit"),
+        (prefix_of, ("stopped_because",), "stopped_because: is not one of questions, budget, stopped, limit, failed"),
+        (prefix_of, ("pairs", 0, "first"), r"pairs\[0\]\.first: is not one of fresh, kept"),
+        (prefix_of, ("pairs", 0, "kept", "status"), r"pairs\[0\]\.kept\.status: is not one of ok, cancelled"),
+        (growth_of, ("points", 0, "runs", 0, "status"), r"points\[0\]\.runs\[0\]\.status: is not one of ok"),
+    ],
+)
+def test_a_word_that_no_document_has_is_named_by_its_place_in_every_kind(
+    made: Any, where: tuple[str | int, ...], words: str
+) -> None:
+    whole: Any = json.loads(dumps(any_document(made())))
+    inner = whole
+    for part in where[:-1]:
+        inner = inner[part]
+    assert inner[where[-1]]
+    inner[where[-1]] = "tired"
+    with pytest.raises(InvalidRequest, match=words):
+        from_any_document(whole)
+
+
+@pytest.mark.parametrize("value", ["three", 1, None, ["one"], True])
+def test_a_closed_vocabulary_is_read_word_for_word(value: object) -> None:
+    assert decoded(Literal["one", "two"], "two", "here") == "two"
+    assert decoded(Literal["one", "two"] | None, None, "here") is None
+    with pytest.raises(InvalidRequest, match="here: is not one of one, two"):
+        decoded(Literal["one", "two"], value, "here")

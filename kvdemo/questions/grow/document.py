@@ -6,7 +6,7 @@ from typing import Any
 
 from kvdemo.experiments.documents import objects, part_document, read_head, read_part
 from kvdemo.experiments.json_documents import decoded, encoded
-from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
+from kvdemo.questions.grow.spec import Ended, GrowthPoint, GrowthResult, GrowthSpec
 
 __all__ = ["document", "read"]
 
@@ -21,7 +21,7 @@ def document(result: GrowthResult) -> dict[str, Any]:
 
 def read(data: dict[str, Any]) -> GrowthResult:
     """InvalidRequest that names the place of the first mistake."""
-    head = read_head(data)
+    head = read_head(data, Ended)
     points = [
         GrowthPoint(
             decoded(int, item.get("prompt_tokens"), f"points[{index}].prompt_tokens"),

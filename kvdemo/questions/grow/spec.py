@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult, checked_arms, checked_budget
@@ -10,9 +11,12 @@ from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_REQUEST_TOKENS, MAX_ROUNDS, checked_int, checked_text
 from kvdemo.facts.results import Environment
 
-__all__ = ["GrowthPoint", "GrowthResult", "GrowthSpec"]
+__all__ = ["Ended", "GrowthPoint", "GrowthResult", "GrowthSpec"]
 
 MAX_GRID = 12
+
+Ended = Literal["points", "budget", "stopped", "limit"]
+"""All points were measured, the time was up, a person stopped it, so did the operator's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,14 @@ class GrowthPoint:
 
 @dataclass(frozen=True, slots=True)
 class GrowthResult:
-    """left_out: (prompt tokens, new tokens) of the points that time did not allow. stopped_because: points (all were
-    done), budget, stopped, limit."""
+    """left_out: (prompt tokens, new tokens) of the points that time did not allow."""
 
     spec: GrowthSpec
     model: ModelFacts
     environment: Environment
     points: tuple[GrowthPoint, ...]
     left_out: tuple[tuple[int, int], ...] = ()
-    stopped_because: str = "points"
+    stopped_because: Ended = "points"
     strategies: tuple[StrategyRow, ...] = ()
 
 

@@ -9,7 +9,7 @@ from kvdemo.experiments.json_documents import decoded, encoded
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.questions.prefix.run import summarise_prefix
-from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
+from kvdemo.questions.prefix.spec import Ended, PrefixPair, PrefixResult, PrefixSpec
 
 __all__ = ["document", "read"]
 
@@ -27,7 +27,7 @@ def document(result: PrefixResult) -> dict[str, Any]:
 
 def read(data: dict[str, Any]) -> PrefixResult:
     """What follows from the runs (when it pays) is worked out again. InvalidRequest names the place of the first mistake."""
-    head = read_head(data)
+    head = read_head(data, Ended)
     pairs = decoded(tuple[PrefixPair, ...], data.get("pairs"), "pairs")
     warmups = decoded(tuple[RunRecord, ...], data.get("warmups", []), "warmups")
     for index, pair in enumerate(pairs):

@@ -20,7 +20,7 @@ from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Environment, PreparedPrefix
-from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
+from kvdemo.questions.prefix.spec import Ended, PrefixPair, PrefixResult, PrefixSpec, Way
 
 __all__ = ["pays_after", "prefix_reuse", "summarise_prefix"]
 
@@ -72,7 +72,8 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
         if len(made) == 2:
             both = [(made["fresh"], made["kept"])] if all(run.counts for run in made.values()) else []
             verdict = judge(both, expected_equal=equal, decode=bench.decode)
-            question, first = spec.questions[number - 1], next(iter(made))
+            question = spec.questions[number - 1]
+            first: Way = "fresh" if next(iter(made)) == "fresh" else "kept"
             pairs.append(PrefixPair(question, made["fresh"], made["kept"], verdict, first=first))
             yield pairs[-1]
 
@@ -93,7 +94,7 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
             model=bench.model,
             environment=bench.environment,
             warmups=tuple(rounds.of_round(0).values()),
-            stopped_because="questions" if reason == "rounds" else reason,
+            stopped_because="questions" if reason == "rounds" or reason == "clear" else reason,
         )
 
     return steps()
@@ -107,7 +108,7 @@ def summarise_prefix(
     model: ModelFacts,
     environment: Environment,
     warmups: Sequence[RunRecord] = (),
-    stopped_because: str = "questions",
+    stopped_because: Ended = "questions",
 ) -> PrefixResult:
     """What do these questions say about keeping the prefix?"""
     counted = [pair for pair in pairs if pair.counts]

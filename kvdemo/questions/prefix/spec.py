@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import Verdict
@@ -18,7 +19,12 @@ from kvdemo.facts.requests import (
 )
 from kvdemo.facts.results import Environment, PreparedPrefix, Spread
 
-__all__ = ["PrefixPair", "PrefixResult", "PrefixSpec"]
+__all__ = ["Ended", "PrefixPair", "PrefixResult", "PrefixSpec", "Way"]
+
+Way = Literal["fresh", "kept"]
+"""The prefix is processed for every question, or once."""
+Ended = Literal["questions", "budget", "stopped", "limit", "failed"]
+"""All questions were asked, the time was up, a person stopped it, so did the operator's limit, one way failed again and again."""
 
 MAX_QUESTIONS = 1000
 
@@ -52,13 +58,13 @@ class PrefixSpec:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPair:
-    """One question both ways; `first` says which ran first ("fresh" or "kept")."""
+    """One question both ways; `first` says which ran first."""
 
     question: str
     fresh: RunRecord
     kept: RunRecord
     verdict: Verdict
-    first: str = "fresh"
+    first: Way = "fresh"
 
     @property
     def counts(self) -> bool:
@@ -78,7 +84,6 @@ class PrefixResult:
 
     pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never, or not known
     fresh_ttft_s     first-token times over the questions; kept_ttft_s: with the prefix kept, its copy included
-    stopped_because  questions (all were asked), budget, stopped, limit
     """
 
     spec: PrefixSpec
@@ -94,4 +99,4 @@ class PrefixResult:
     kept_ttft_s: Spread | None
     pays_after: int | None
     warmups: tuple[RunRecord, ...] = ()
-    stopped_because: str = "questions"
+    stopped_because: Ended = "questions"

@@ -8,7 +8,7 @@ from kvdemo.experiments.documents import objects, part_document, read_head, read
 from kvdemo.experiments.json_documents import decoded, encoded
 from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.questions.prompts.run import compare_set
-from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
+from kvdemo.questions.prompts.spec import Ended, PromptResult, PromptSetResult, PromptSetSpec
 
 __all__ = ["document", "read"]
 
@@ -24,7 +24,7 @@ def document(result: PromptSetResult) -> dict[str, Any]:
 
 def read(data: dict[str, Any]) -> PromptSetResult:
     """What follows from the runs is worked out again. InvalidRequest names the place of the first mistake."""
-    head = read_head(data)
+    head = read_head(data, Ended)
     prompts = tuple(
         PromptResult(
             decoded(PromptRow, item.get("row"), f"prompts[{index}].row"), read_part(data, item, f"prompts[{index}]")

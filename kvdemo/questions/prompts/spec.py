@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult, checked_arms, checked_budget
@@ -11,7 +12,10 @@ from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_REQUEST_TOKENS, MAX_ROUNDS, SamplingParams, checked_int
 from kvdemo.facts.results import Environment
 
-__all__ = ["PromptResult", "PromptSetResult", "PromptSetSpec", "SetComparison"]
+__all__ = ["Ended", "PromptResult", "PromptSetResult", "PromptSetSpec", "SetComparison"]
+
+Ended = Literal["prompts", "budget", "stopped", "limit"]
+"""All prompts were run, the time was up, a person stopped it, so did the operator's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class SetComparison:
 
 @dataclass(frozen=True, slots=True)
 class PromptSetResult:
-    """not_run: ids of the prompts that time did not allow. stopped_because: prompts, budget, stopped, limit."""
+    """not_run: ids of the prompts that time did not allow."""
 
     spec: PromptSetSpec
     model: ModelFacts
@@ -83,5 +87,5 @@ class PromptSetResult:
     prompts: tuple[PromptResult, ...]
     comparisons: tuple[SetComparison, ...]
     not_run: tuple[str, ...] = ()
-    stopped_because: str = "prompts"
+    stopped_because: Ended = "prompts"
     strategies: tuple[StrategyRow, ...] = ()
