@@ -165,15 +165,16 @@ RESULTS: dict[str, Callable[[], AnyResult]] = {
 
 def noise_result(strategies: Sequence[str] = ("dynamic",), *, rounds: int = 6, again: float = 1.02) -> ComparisonResult:
     """A comparison whose first strategy runs once more in every round, `again` times as long."""
-    plain = result_of(strategies, rounds=rounds, new_tokens=40, noise=0.01)
+    plain = result_of([*strategies, "none"] if len(strategies) == 1 else strategies, rounds=rounds, new_tokens=40)
+    own = [run for run in plain.runs if run.strategy in strategies]
     first = f"{strategies[0]}-again"
     twins = [
         replace(run, arm=first, order=len(strategies), token_times_s=tuple(time * again for time in run.token_times_s))
-        for run in plain.runs
+        for run in own
         if run.strategy == strategies[0]
     ]
-    spec = replace(plain.spec, noise=True)
-    return summarise(spec, [*plain.runs, *twins], model=MODEL, environment=ENVIRONMENT, strategies=ROWS)
+    spec = replace(plain.spec, strategies=tuple(strategies), noise=True)
+    return summarise(spec, [*own, *twins], model=MODEL, environment=ENVIRONMENT, strategies=ROWS)
 
 
 def unknown_run(run: RunRecord, arm: str | None = None) -> RunRecord:

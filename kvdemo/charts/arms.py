@@ -15,7 +15,7 @@ from kvdemo.experiments.comparison import AGAIN, ArmSummary, ComparisonResult
 from kvdemo.facts.records import RunRecord
 from kvdemo.palette import MEANINGS, Meaning, of_strategy
 
-__all__ = ["Arm", "arms_of", "meaning_of"]
+__all__ = ["Arm", "arms_of", "key_classes", "meaning_of"]
 
 
 def meaning_of(strategy: str | None) -> Meaning:
@@ -24,6 +24,11 @@ def meaning_of(strategy: str | None) -> Meaning:
         return of_strategy(strategy or "")
     except KeyError:
         return MEANINGS["weights"]
+
+
+def key_classes(arm: str) -> str:
+    """The style sheet's classes for the arm's mark: its strategy's colour, dotted where it is the same once more."""
+    return f"kv-of-{arm.removesuffix(AGAIN)}" + (" kv-again" if arm.endswith(AGAIN) else "")
 
 
 @dataclass(frozen=True)  # no slots: what is worked out once is kept

@@ -133,6 +133,11 @@ class Noise:
         """The largest difference seen, as a share: 0.04 where times differ by up to 4 %."""
         return max(abs(value - 1) for value in (self.ratio, self.low, self.high) if value is not None)
 
+    def words(self) -> str:
+        """The largest difference in percent: "4 %", "0.3 %"."""
+        percent = self.most * 100
+        return f"{percent:.1f} %" if percent < 0.95 else f"{percent:.0f} %"
+
     def covers(self, ratio: float) -> bool:
         """Is a ratio no further from 1 than two identical runs are?"""
         return max(ratio, 1 / ratio) - 1 <= self.most if ratio > 0 else False
@@ -222,14 +227,16 @@ class ComparisonResult:
 
     @property
     def fastest(self) -> str | None:
-        """The strategy with the shortest generation; None where nothing was compared."""
+        """The strategy with the shortest generation; None where nothing was compared, or a strategy with itself alone."""
         ratios = {
-            item.candidate: item.ratio for item in self.comparisons if item.metric == "generation_s" and item.ratio
+            item.candidate: item.ratio
+            for item in self.comparisons
+            if item.metric == "generation_s" and item.ratio and item.candidate in self.spec.strategies
         }
         if not ratios:
             return None
         best = max(ratios, key=lambda key: ratios[key] or 0.0)
-        return self.spec.strategy_of(best) if (ratios[best] or 0.0) > 1 else self.spec.strategies[0]
+        return best if (ratios[best] or 0.0) > 1 else self.spec.strategies[0]
 
     def comparison(self, candidate: str, metric: str = "generation_s") -> Comparison | None:
         for comparison in self.comparisons:

@@ -49,7 +49,7 @@ FORMULAS = {
     "request_s": "last piece handed over - request received",
     "ratio": "median over the rounds of baseline / candidate, each taken inside its round",
 }
-PART = ("request", "runs", "comparisons", "arms", "stopped_because")
+PART = ("request", "runs", "comparisons", "arms", "stopped_because", "noise")
 DERIVED = (
     "new_tokens",
     "prefill_s",

@@ -73,7 +73,7 @@ def reproduce_script(result: ComparisonResult) -> str:
         templates()
         .get_template("reproduce.py.j2")
         .render(
-            about=f"Compares {', '.join(spec.strategies)} on one prompt, as kvdemo {version(result.environment.kvdemo)} did.",
+            about=f"Compares {', '.join(spec.arms)} on one prompt, as kvdemo {version(result.environment.kvdemo)} did.",
             transformers=version(result.environment.transformers),
             imports=", ".join(sorted(imports)),
             model=code(model_id(model)),
@@ -86,7 +86,7 @@ def reproduce_script(result: ComparisonResult) -> str:
             new_tokens=spec.max_new_tokens,
             rounds=max(1, spec.rounds),
             setup=COMPILE_LINES if compiled else (),
-            arms=[(code(key), ", ".join(arguments(result, key))) for key in spec.strategies],
+            arms=[(code(arm), ", ".join(arguments(result, spec.strategy_of(arm)))) for arm in spec.arms],
             seed=spec.sampling.seed,
             settings=", ".join(settings),
         )

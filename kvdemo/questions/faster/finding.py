@@ -143,7 +143,7 @@ class Finding:
     def _why_nothing(self) -> str:
         noise = self.result.noise
         if noise is not None and noise.covers(self.ratio):
-            return f" Two identical runs differ by up to {noise.most * 100:.0f} % on this machine."
+            return f" Two identical runs differ by up to {noise.words()} on this machine."
         made = self._new_tokens(self.subject)
         if self.other == "none" and made <= FEW_TOKENS:
             return f" At {made} new {tokens_word(made)} there is little to recompute; try a longer prompt or answer."

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kvdemo.charts.arms import key_classes
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
@@ -122,7 +123,7 @@ def _column(arm: ArmView, wanted_tokens: int) -> str:
     again = f"round {arm.round} · " if arm.round > 1 and not arm.warmup else ""
     body = f'<p class="kv-failed">{text(arm.message)}</p>' if arm.message else _body(arm)
     return (
-        f'<div class="kv-card kv-arm"><p class="kv-arm-head"><span class="kv-key kv-of-{text(arm.row.key)}"></span>'
+        f'<div class="kv-card kv-arm"><p class="kv-arm-head"><span class="kv-key {text(key_classes(arm.row.key))}"></span>'
         f"<strong>{text(arm.row.label)}</strong>"
         f'<span class="kv-arm-status">{text(again + arm.status(wanted_tokens))}</span></p>'
         f'<div class="kv-arm-text" tabindex="0" role="group" title="Text of {text(arm.row.label)}">{body}</div></div>'

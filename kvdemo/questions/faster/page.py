@@ -28,6 +28,10 @@ __all__ = ["AS_CHAT", "AS_TEXT", "PAGE", "CompareForm", "count_tokens", "form"]
 AS_TEXT, AS_CHAT = "As text", "As a chat message"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 64, 6, 5
 COUNTED_CHARS = 50_000
+NOISE = (
+    "Runs the last of the chosen strategies beside itself, in as many rounds. From then on, a difference within that of two "
+    "identical runs is called none."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,11 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-faster-rounds")
         strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-faster-strategies"), "faster")
         with gr.Accordion("More settings", open=False, elem_id="compare-faster-settings", elem_classes="kv-more"):
+            with gr.Row(elem_classes="kv-noise-line"):
+                noisy = gr.Button(
+                    "How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-faster-noise"
+                )
+                fragment(f'<p class="kv-small">{NOISE}</p>', elem_id="compare-faster-noise-words")
             with gr.Row(elem_classes="kv-budget-line"):
                 until_clear = gr.Checkbox(
                     False,
@@ -106,9 +115,6 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-faster-system-prompt"
             )
             notes = fragment(strategy_notes(backend.strategies()), elem_id="compare-faster-strategy-notes")
-            noisy = gr.Button(
-                "How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-faster-noise"
-            )
         notice = fragment(elem_id="compare-faster-notice")
     noise, alone = gr.State(False), gr.State(True)
     fields = [prompt, mode, strategies, new_tokens, rounds, until_clear, budget, fixed, system_prompt]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvdemo.charts.arms import key_classes
 from kvdemo.components.markup import table, text
 from kvdemo.experiments.comparison import Comparison, ComparisonResult
 from kvdemo.experiments.summary import arms
@@ -43,7 +44,7 @@ def _verdict(result: ComparisonResult, item: Comparison) -> str:
     if verdict.baseline_text or verdict.candidate_text:
         pairs = ((item.baseline, verdict.baseline_text), (item.candidate, verdict.candidate_text))
         around = "".join(
-            f'<p class="kv-around"><span class="kv-key kv-of-{text(key)}"></span>… {text(words_around)} …</p>'
+            f'<p class="kv-around"><span class="kv-key {text(key_classes(key))}"></span>… {text(words_around)} …</p>'
             for key, words_around in pairs
         )
     return f"<p>{' '.join(words)}</p>{around}"

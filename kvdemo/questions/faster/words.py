@@ -45,7 +45,7 @@ def headline(result: ComparisonResult, candidate: str | None = None) -> Pieces:
         return [*_nothing(result), *_ending(result)]
     others = [item for item in known if item.candidate in result.spec.strategies]
     if not others:
-        return [*_noise(result), *_ending(result)]
+        return [*_noise(result, known[0]), *_ending(result)]
     best = max(others, key=lambda item: item.ratio or 0.0)
     finding = Finding.of(result, best)
     pieces = [
@@ -55,7 +55,7 @@ def headline(result: ComparisonResult, candidate: str | None = None) -> Pieces:
         *finding.request(),
         *_other_arms(result, others, best),
         *(
-            [(f" Two identical runs differed by up to {result.noise.most * 100:.0f} %.", False)]
+            [(f" Two identical runs differed by up to {result.noise.words()}.", False)]
             if result.noise and result.spec.noise
             else []
         ),
@@ -115,22 +115,29 @@ def _ending(result: ComparisonResult) -> Pieces:
 _ENDED = {"failed": "failed", "timed_out": "ran past its time limit", "cancelled": "was stopped"}
 
 
-def _noise(result: ComparisonResult) -> Pieces:
-    """An arm beside itself: how far do identical runs lie apart here?"""
-    noise = result.noise
+def _noise(result: ComparisonResult, item: Comparison) -> Pieces:
+    """An arm beside itself: how far do identical runs lie apart here, and did they make the same tokens?"""
+    noise, pieces = result.noise, Pieces()
     if noise is None:
         return _nothing(result)
     if noise.low is None or noise.high is None:
-        return [
-            (f"Two identical runs differ by {noise.most * 100:.1f} % here", True),
-            (" in one round. Run six for an interval.", False),
-        ]
-    between = f" ({format_ratio(noise.low)} to {format_ratio(noise.high)} times in {noise.rounds} paired rounds)."
-    return [
-        (f"Two identical runs here differ by up to {noise.most * 100:.0f} %", True),
-        (between, False),
-        (" A difference within that is none.", False),
-    ]
+        pieces += [(f"First look: two identical runs here differ by {noise.words()}", True), (" in one round.", False)]
+    else:
+        between = f"{format_ratio(noise.low)} to {format_ratio(noise.high)} times"
+        rounds = (
+            f"range {between}, {noise.rounds} rounds"
+            if item.range_only
+            else f"{between} in {noise.rounds} paired rounds"
+        )
+        first = "First look: two" if item.range_only else "Two"
+        pieces += [(f"{first} identical runs here differ by up to {noise.words()}", True), (f" ({rounds}).", False)]
+    if item.verdict.same_output is False:
+        where = format_count((item.verdict.first_difference or 0) + 1)
+        pieces.append((f" Their tokens differ from token {where} on, though the request was the same.", True))
+    pieces.append((" A difference within that is none.", False))
+    if noise.rounds < MIN_ROUNDS:
+        pieces.append((" Enough to go on, not enough to decide: run 6 rounds.", False))
+    return pieces
 
 
 def so_far(step: object) -> str:
@@ -174,18 +181,22 @@ def open_points(result: ComparisonResult, decision: CacheDecision | None) -> lis
         for item in result.comparisons
         if item.metric == "generation_s" and item.verdict.expected_equal and item.verdict.same_output is False
     ]
+    what = "ratio" if len(spec.strategies) > 1 else "noise"
     if rounds < MIN_ROUNDS:
         done = "no round was" if rounds == 0 else "one round was" if rounds == 1 else f"{rounds} rounds were"
-        sentences.append(f"How well the ratio repeats: {done} completed, and an interval needs {MIN_ROUNDS}.")
+        sentences.append(f"How well the {what} repeats: {done} completed, and an interval needs {MIN_ROUNDS}.")
     if spec.prompt.strip() == DEMONSTRATION_PROMPT:
-        sentences.append("The ratio on your prompts: this is the demonstration prompt.")
+        sentences.append(f"The {what} on your prompts: this is the demonstration prompt.")
     else:
-        sentences.append("The ratio on other prompts: one was measured.")
+        sentences.append(f"The {what} on other prompts: one was measured.")
     if counted:
         size = f"{format_count(counted[-1].prompt_tokens)} prompt and {format_count(counted[-1].new_tokens)} new tokens"
-        sentences.append(f"The ratio at other lengths: {size} were measured, and gain and bytes change with both.")
-    sentences.append("The ratio with many requests at once: one ran at a time.")
-    if spec.fixed_length:
+        change = "and gain and bytes change with both" if what == "ratio" else "and short runs differ more"
+        sentences.append(f"The {what} at other lengths: {size} were measured, {change}.")
+    sentences.append(f"The {what} with many requests at once: one ran at a time.")
+    if what == "noise":
+        sentences.append("The noise at other times: what else ran on the machine meanwhile is in it.")
+    if spec.fixed_length and what == "ratio":
         sentences.append("Where your answers end: every arm was held to the same number of tokens.")
     if any(not result.row(key).exact for key in spec.strategies):
         sentences.append(
@@ -212,6 +223,7 @@ def request(result: ComparisonResult) -> list[tuple[str, str]]:
         *([("system prompt", spec.system_prompt)] if spec.system_prompt else []),
         ("new tokens", f"{spec.max_new_tokens:,}" + (", fixed" if spec.fixed_length else " at most")),
         ("rounds asked for", f"{spec.rounds:,}"),
+        *([("noise", f"{spec.strategies[0]} once more in every round")] if spec.noise else []),
         ("sampling", sampling),
     ]
 

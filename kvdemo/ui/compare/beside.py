@@ -39,6 +39,7 @@ COMPARED = (
     ("request", "prompt", "Prompt"),
     ("request", "prompt_tokens", "Prompt tokens"),
     ("request", "strategies", "Strategies"),
+    ("request", "noise", "Beside itself"),
     ("request", "max_new_tokens", "New tokens"),
     ("request", "rounds", "Rounds"),
 )

@@ -16,22 +16,27 @@ __all__ = ["arms", "change_card", "change_of", "fastest"]
 
 
 def arms(question: Question[Any, Any], result: AnyResult) -> list[tuple[str, str]]:
-    """(label, key) of the arms among which to choose."""
+    """(label, key) of the arms among which to choose; none where a strategy ran beside itself alone."""
     one = question.comparison(result)
-    return [] if one is None else [(one.row(key).label, key) for key in one.spec.strategies]
+    keys = () if one is None or len(one.spec.strategies) < 2 else one.spec.strategies
+    return [(one.row(key).label, key) for key in keys if one is not None]
 
 
 def fastest(question: Question[Any, Any], result: AnyResult) -> str | None:
     """The arm with the largest gain over the baseline; the baseline where none gained, or nothing was compared."""
     one = question.comparison(result)
-    return None if one is None else one.fastest or one.spec.strategies[0]
+    return one.fastest or one.spec.strategies[0] if one is not None and arms(question, result) else None
 
 
 def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
     from a file of another model, or of an arm that cannot be used here."""
     one = question.comparison(result)
-    if one is None or chosen not in one.spec.strategies or decision_for(backend, one.model) is None:
+    if (
+        one is None
+        or chosen not in [key for _, key in arms(question, result)]
+        or decision_for(backend, one.model) is None
+    ):
         return None
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
     needed = max((run.prompt_tokens for run in one.runs), default=0) + one.spec.max_new_tokens
