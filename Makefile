@@ -1,5 +1,5 @@
 # make run [ARGS="--port 8000"]    sets up and opens the page
-# make test                        sets up and runs the tests; the slow ones are left to make test-all
+# make test                        sets up and runs the tests in two processes; the slow ones are left to make test-all
 # make test-quantized              the optional quantised caches, in an environment of their own
 # make check                       style, types and the direction of imports
 #
@@ -20,10 +20,10 @@ run: $(VENV)/.installed
 	$(PYTHON) app.py $(ARGS)
 
 test: $(VENV)/.installed-dev
-	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+	$(PYTHON) -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.installed-dev
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest -n 2 $(ARGS)
 
 test-quantized:
 	@$(MAKE) --no-print-directory VENV=$(QUANTIZED) $(QUANTIZED)/.installed-quantized

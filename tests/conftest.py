@@ -1,4 +1,7 @@
-"""Which tests can run here: those marked "browser" need a Chromium or Chrome that is already on the machine."""
+"""Which tests can run here, and which of them side by side.
+
+Those marked "browser" need a Chromium or Chrome that is already on the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ import pytest
 # As app.py does; Gradio reads it when a test module first imports it.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+# Torch reads it when it is imported. A step of the tiny model is shorter than it takes two threads to meet: they need
+# twice the processor time of one, and many times as long where two processes of tests share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell without job control starts what it runs in the background with Ctrl-C ignored, and every child inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,3 +70,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 skipped_key = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Where tests run in several processes, a file of unit tests goes to any of them, and all that is served to one.
+
+    So a server and a browser are started once, no two of them share the cores, and unit tests fill their pauses.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "served" if file.startswith(("tests/app/", "tests/browser/")) else file
+
+    # In the order of their collection: what is served takes longest, and comes first.
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)

@@ -161,7 +161,7 @@ LIGHT_ROOMS = (
 @pytest.mark.parametrize(
     ("code", "unwanted"),
     [
-        (BUILD_THE_PAGE, HEAVY),
+        (BUILD_THE_PAGE, (*HEAVY, "plotly")),
         (LIGHT_ROOMS, HEAVY),
         ("import kvdemo.backend, kvdemo.cli.main", HEAVY + DRAWING),
         ("import app; app.parse([])", HEAVY + DRAWING),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +18,6 @@ from kvdemo.ui.theme import page_style, style_sheet
 from tests.fake_backend import ANSWER, FakeBackend
 from tests.made_up_model import MODEL
 
-ROOT = Path(__file__).resolve().parents[2]
 REQUEST = SimpleNamespace(session_hash="abc")
 
 
@@ -29,17 +25,6 @@ def opened(**query: str) -> list[Any]:
     memory = SimpleNamespace(opened=lambda asked: [dict(asked)])
     told: list[Any] = page._opened(memory)(SimpleNamespace(query_params=query))
     return told
-
-
-def test_building_the_page_imports_no_torch_no_pandas_and_no_plotly() -> None:
-    code = (
-        "import sys; from tests.fake_backend import FakeBackend; from kvdemo.settings import Settings;"
-        "before = set(sys.modules); from kvdemo.ui.page import build_page, page_style;"
-        "build_page(FakeBackend(), Settings()); page_style();"
-        "print(sorted({'torch', 'transformers', 'plotly'} & set(sys.modules)))"
-    )
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
 
 
 def test_the_header_says_how_far_loading_is_then_what_is_loaded_or_what_went_wrong() -> None:
