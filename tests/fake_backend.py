@@ -37,10 +37,12 @@ from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
 from kvdemo.facts.results import PreparedPrefix
+from kvdemo.generation.templated import Templated
 from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from tests.made_up import advice_of
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.tiny import tiny_tokenizer
 
 __all__ = ["STRATEGIES", "FakeBackend", "answer_events"]
 
@@ -218,11 +220,16 @@ class FakeBackend:
 
     def ask(self, spec: Any, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[Any]:
         """The real question on scripted runs."""
-        self.describe()
+        question = asked_by(spec, self.questions)
+        if question.needs == "model":
+            self.describe()
         self.asked_specs.append(spec)
         if self.error is not None:
             raise self.error
-        yield from asked_by(spec, self.questions).run(spec, self._bench(owner, reader))
+        bench = self._bench(owner, reader)
+        if question.needs == "tokenizer":
+            bench = replace(bench, tokens=Templated(tiny_tokenizer()))
+        yield from question.run(spec, bench)
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:
         return CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)

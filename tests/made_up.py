@@ -13,12 +13,24 @@ from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.experiments.question import AnyResult
 from kvdemo.experiments.summary import judge, summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
-from kvdemo.facts.model import ModelFacts
+from kvdemo.facts.model import NOT_LOADED, ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
+from kvdemo.questions.conversations.run import totals_of
+from kvdemo.questions.conversations.spec import (
+    BadLine,
+    Check,
+    ConversationReuse,
+    ConversationsResult,
+    ConversationsSpec,
+    Lint,
+    Miss,
+    SharedBeginning,
+    TurnReuse,
+)
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
@@ -154,11 +166,47 @@ def prefix_of(questions: int = 8) -> PrefixResult:
     )
 
 
+def conversations_of(lost: int = 3) -> ConversationsResult:
+    """Three conversations of four turns: `lost` turns of the first miss because of the time in its system prompt."""
+    pages = (1, 16, 128, 256)
+
+    def turn(number: int, missed: bool) -> TurnReuse:
+        prompt, held = 120 + 80 * number, 120 + 80 * number - 20 if number else 0
+        shared = 30 if missed else held
+        reused = {str(page): shared // page * page for page in pages}
+        first = Miss(0, "", "<|im_start|>", "", "first_request", "It is the first request: nothing was held yet.")
+        cause, advice = "The system prompt carries the time of day.", "Put what changes last."
+        miss = Miss(30, " 12:01 <b>", " 12:02 =1", "system prompt", "system_changed", cause, advice)
+        known = miss if missed else None if number else first
+        return TurnReuse(prompt, held, shared, reused, held - shared, known, bool(number), number + 1)
+
+    found = tuple(
+        ConversationReuse(
+            name, tuple(turn(number, 0 < number <= lost and name == "support <b>") for number in range(4))
+        )
+        for name in ("support <b>", "agent", "=report")
+    )
+    checks = (Check("over turns", True), Check("with tool calls", None, note="the template refuses tools"))
+    return ConversationsResult(
+        spec=ConversationsSpec(page_sizes=pages),
+        model=replace(MODEL, num_parameters=None, weight_bytes=None, cache_bytes_per_token=None, dtype=NOT_LOADED),
+        environment=ENVIRONMENT,
+        conversations=found,
+        shared_beginnings=(
+            SharedBeginning(64, 3, "<|im_start|>system", {str(page): 64 // page * page * 2 for page in pages}),
+        ),
+        totals=totals_of(found, pages),
+        template=Lint(True, checks),
+        refused=(BadLine(7, "is not JSON: column 1: Expecting value"),),
+    )
+
+
 RESULTS: dict[str, Callable[[], AnyResult]] = {
     "faster": lambda: result_of(rounds=2, new_tokens=12),
     "prompts": lambda: prompt_set_of(("one", "two")),
     "grow": lambda: growth_of(prompts=(16, 32), answers=(4, 8)),
     "prefix": lambda: prefix_of(3),
+    "conversations": conversations_of,
 }
 """One made-up result per row of the table of questions, by the row's key."""
 

@@ -92,7 +92,7 @@ class Memory(OverModel):
         with self._tracing:
             if self._architecture is None:
                 found = architecture.from_loaded(loaded.model)
-                weights = StoredWeights(loaded.facts.weight_bytes, f"as loaded: {loaded.facts.dtype}")
+                weights = StoredWeights(loaded.facts.weight_bytes or 0, f"as loaded: {loaded.facts.dtype}")
                 self._architecture = dataclasses.replace(found, name=loaded.facts.name, weights=weights)
             return self._architecture
 

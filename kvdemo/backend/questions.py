@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvdemo.backend.model import OverModel
+from kvdemo.backend.tokenizers import Tokenizers
 from kvdemo.engine.engine import LoadModel, load_named
 from kvdemo.engine.shared_prefix import SharedPrefix, text_of_length
 from kvdemo.experiments.attempt import Alive
-from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.bench import Bench, no_count, no_runs
 from kvdemo.experiments.comparison import Noise
 from kvdemo.experiments.question import AnyResult
+from kvdemo.experiments.statistics import median
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Prompt
 from kvdemo.generation.environment import environment
 from kvdemo.generation.logits import largest_gap, margin
 from kvdemo.generation.prompt import encode_prompt
+from kvdemo.generation.templated import Templated
 from kvdemo.questions.recorded import recorded_names, recorded_result
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from kvdemo.settings import Settings
@@ -32,15 +35,22 @@ class Questions(OverModel):
         super().__init__(settings, load_model=load_model)
         self.questions = questions
         self._noise: Noise | None = None
+        self._prefill_tokens_per_s: float | None = None
+        self._tokenizers = Tokenizers(settings)
 
     def ask(self, spec: Any, *, owner: str = "", reader: Reader = AT_ONCE) -> Iterator[Any]:
         """The question that this request asks: its steps, then its result. InvalidRequest before anything runs."""
         question = asked_by(spec, self.questions)
-        self._engine.ready()
+        if question.needs == "model":
+            self._engine.ready()
         with self._engine.stoppable(owner) as stop:
-            for step in question.run(spec, self._bench(owner, stop, reader)):
+            alone = question.needs == "tokenizer"
+            bench = self._tokenizer_bench(spec.model, stop, reader) if alone else self._bench(owner, stop, reader)
+            for step in question.run(spec, bench):
                 if isinstance(step, question.result):
                     self._noise = question.noise(step) or self._noise
+                    speeds = [run.prefill_tokens_per_s for _, run in question.runs(step) if run.counts]
+                    self._prefill_tokens_per_s = median_of(speeds) or self._prefill_tokens_per_s
                 yield step
 
     def recorded_results(self) -> tuple[str, ...]:
@@ -50,6 +60,23 @@ class Questions(OverModel):
     def recorded_result(self, name: str) -> AnyResult:
         """The shipped result of this name; InvalidRequest for any other name."""
         return recorded_result(name)
+
+    def _tokenizer_bench(self, name: str | None, stop: threading.Event, reader: Reader) -> Bench:
+        """The tokenizer of the model called `name` (None: the one that is or would be loaded); no weights are waited for."""
+        loaded = self._engine.loaded
+        of_model = loaded is not None and name in (None, self.settings.model)
+        found = loaded if loaded is not None and of_model else self._tokenizers.named(name)
+        return Bench(
+            model=found.facts,
+            environment=environment(on_page=reader.on_page),
+            strategies={},
+            run=no_runs,
+            count=no_count,
+            tokens=Templated(found.tokenizer, found.encoding),
+            prefill_tokens_per_s=self._prefill_tokens_per_s if of_model else None,
+            stop=stop.is_set,
+            limit_s=self.settings.limits.compare_budget_s,
+        )
 
     def _bench(self, owner: str, stop: threading.Event, reader: Reader) -> Bench:
         """The loaded model to measure with."""
@@ -92,3 +119,9 @@ class Questions(OverModel):
             stop=stop.is_set,
             limit_s=self.settings.limits.compare_budget_s,
         )
+
+
+def median_of(values: list[float | None]) -> float | None:
+    """Of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

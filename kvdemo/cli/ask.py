@@ -78,7 +78,7 @@ def answer(
     )
     decision, change = None, None
     with (
-        loaded_backend(model, question.strategies(spec), table) as backend,
+        loaded_backend(model, question.strategies(spec), table, question.needs) as backend,
         stopping_on_ctrl_c(backend) as interruption,
     ):
         if report is not None:  # before anything runs: the files that it reads may be beyond reading

@@ -25,8 +25,10 @@ def print_result(question: Question[Any, Any], result: AnyResult) -> None:
     if len(table):
         print()
         print_table([table.names, *(tuple(_cut(cell) for cell in row) for row in table.rows)])
-        print(TIMED)
-    for line in words.remarks(result):
+        if question.rows is None:
+            print(TIMED)
+    said = words.verdicts(result) if question.rows is not None else ()
+    for line in [*said, *words.remarks(result)]:
         print(line)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from kvdemo.cli.progress import loading, progress
 from kvdemo.ending import ENDING_SIGNALS
 from kvdemo.errors import ModelUnavailable
+from kvdemo.experiments.question import Needs
 from kvdemo.facts.model import Failed
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.requests import checked_choice
@@ -41,14 +42,22 @@ def settings_for(model: str | None) -> Settings:
 
 
 @contextmanager
-def loaded_backend(model: str | None, strategies: Sequence[str], table: Table = QUESTIONS) -> Iterator[Any]:
-    """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after."""
+def loaded_backend(
+    model: str | None, strategies: Sequence[str], table: Table = QUESTIONS, needs: Needs = "model"
+) -> Iterator[Any]:
+    """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after.
+
+    needs: what the question does; where it is not the model, that is not loaded
+    """
     from kvdemo.backend import Backend
 
     backend = Backend(settings_for(model), questions=table)
     try:
         for key in strategies:
             checked_choice("strategies", key, [row.key for row in backend.strategies()])
+        if needs != "model":
+            yield backend
+            return
         backend.start()
         with loading(backend):
             status = backend.wait_until_settled()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.attempt import Alive, Run, Stop, never
@@ -18,8 +18,13 @@ from kvdemo.facts.load import ManyFinished, ManyRequest
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import GenerationRequest, Message, Prompt
 from kvdemo.facts.results import Environment, PreparedPrefix
+from kvdemo.facts.templates import Rendered, TemplateRequest
 
-__all__ = ["Bench", "Prefix", "Share"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Bench", "Prefix", "Share", "Tokens", "no_count", "no_runs"]
 
 
 class Prefix(Protocol):
@@ -38,8 +43,40 @@ class Prefix(Protocol):
         """A run that begins with a copy of it."""
 
 
+class Tokens(Protocol):
+    """A tokenizer with its chat template; it needs no weights."""
+
+    @property
+    def has_template(self) -> bool: ...
+    @property
+    def prints_time(self) -> bool:
+        """Does a prompt hold the date on which it is sent?"""
+
+    @property
+    def end(self) -> str:
+        """The token that ends an answer, as text; "" where none is named."""
+
+    def render(self, request: TemplateRequest, *, answered: bool = False) -> Rendered:
+        """The text that the model reads; answered: the last message is an answer. InvalidRequest: the template refuses."""
+
+    def encode(self, texts: Sequence[Rendered]) -> list[NDArray[np.int32]]:
+        """The ids of each text."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these tokens, special ones among them."""
+
+
 Share = Callable[[Sequence[tuple[Message, ...]], str, int], Prefix]
 """(prompts, strategy, new tokens) -> what they share; InvalidRequest where nothing can be kept, or one does not fit."""
+
+
+def no_runs(request: GenerationRequest) -> Iterator[GenerationEvent]:
+    """For a bench without weights."""
+    raise InvalidRequest("model", "only its tokenizer was loaded, so nothing can be run")
+
+
+def no_count(request: GenerationRequest) -> int:
+    raise InvalidRequest("model", "only its tokenizer was loaded")
 
 
 def no_text(text: str, num_tokens: int) -> tuple[str, int]:
@@ -63,6 +100,8 @@ class Bench:
     margin        (prompt, tokens made, one token, another) -> by how much the first one's logit is larger after these, from an
                   untimed pass; None: cannot be had
     share         a beginning that prompts share, to be kept; None: nothing can be kept here
+    tokens        the tokenizer and its template, whole conversations with tools; None: it stays with the model
+    prefill_tokens_per_s   of the loaded model, where a question has measured it; None: not known
     noise         of this machine, where it was measured
     limit_s       the operator's: no new run begins after it
     """
@@ -81,6 +120,8 @@ class Bench:
     check_many: Callable[[ManyRequest], object] = lambda _request: None
     margin: Callable[[Prompt, tuple[int, ...], int, int], Alive[float | None]] | None = None
     share: Share | None = None
+    tokens: Tokens | None = None
+    prefill_tokens_per_s: float | None = None
     noise: Noise | None = None
     clock: Callable[[], float] = time.monotonic
     stop: Stop = never

@@ -6,7 +6,7 @@ function of two lines, so that nothing is imported before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -172,6 +172,7 @@ class Question(Generic[S, R]):
     runs         every run with its place in the result
     labels       names of the arms by key
     columns      a result -> (place of a run -> what a file of runs says of it beside its place)
+    rows         of a spreadsheet, where nothing was run; None: one row per run
     strategies   keys of the strategies a request will run
     table        one row per arm, point, prompt ...: words with units
     comparison   the one comparison that stands for a result; None where there is none
@@ -207,5 +208,6 @@ class Question(Generic[S, R]):
     example: str = ""
     code: str = ""
     columns: Callable[[R], Callable[[Mapping[str, object]], Mapping[str, object]]] = lambda _: lambda _: {}
+    rows: Callable[[R], Iterable[Mapping[str, object]]] | None = None
     comparison: Callable[[R], ComparisonResult | None] = lambda _: None
     noise: Callable[[R], Noise | None] = lambda _: None

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Failed", "Keeping", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
+__all__ = ["NOT_LOADED", "Failed", "Keeping", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
 
 Keeping = Literal["crop", "copy", "append", "no"]
 """What a cache that is kept between requests allows: to be shortened, only copied, only continued, nothing."""
+
+NOT_LOADED = "not loaded"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """The loaded model, for the chip on the page and the reports.
+
+    Where only its tokenizer was loaded, what the weights would tell is None, and dtype and device are NOT_LOADED.
 
     source               a sentence: where the weights came from
     context_limit        the model's own limit in tokens, None when it names none
@@ -25,12 +29,12 @@ class ModelFacts:
     name: str
     source: str
     model_type: str
-    num_parameters: int
-    weight_bytes: int
+    num_parameters: int | None
+    weight_bytes: int | None
     dtype: str
     device: str
     context_limit: int | None
-    cache_bytes_per_token: int
+    cache_bytes_per_token: int | None
     vocab_size: int
     has_chat_template: bool
     attention: str

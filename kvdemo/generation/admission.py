@@ -136,7 +136,8 @@ def lacking(
     if strategy.cache is None:
         return None
     device = "cpu" if strategy.cache.arguments.get("offloading") else loaded.model.device.type
-    wanted, free = positions * loaded.facts.cache_bytes_per_token, free_bytes(device) + held_bytes
+    # Unknown only where no weights are loaded.
+    wanted, free = positions * (loaded.facts.cache_bytes_per_token or 0), free_bytes(device) + held_bytes
     if wanted > free:
         exact = loaded.cache_bytes(strategy, positions)
         wanted = wanted if exact is None else exact

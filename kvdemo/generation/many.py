@@ -135,7 +135,7 @@ def _wanted_bytes(
     loaded: LoadedModel, request: ManyRequest, encoded: tuple[EncodedPrompt, ...], sizes: list[tuple[int, int]]
 ) -> int:
     """Bytes that the caches take at the most, and with pages the mask over all that can be read."""
-    each = loaded.facts.cache_bytes_per_token
+    each = loaded.facts.cache_bytes_per_token or 0
     if request.serving == "continuous":
         pages = pages_for(request, tuple(one.token_ids for one in encoded))
         readable, query = pages * request.page_size, batch_tokens(len(sizes))

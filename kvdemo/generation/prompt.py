@@ -13,7 +13,7 @@ from kvdemo.facts.requests import Message, Prompt
 if TYPE_CHECKING:
     from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["EncodedPrompt", "bare_ids", "encode_prompt"]
+__all__ = ["EncodedPrompt", "bare_ids", "chat_templates", "encode_prompt", "refusal_of"]
 
 NO_TEMPLATE = "This model has no chat template: it sees the conversation as plain text."
 IN_PARTS = "This model's template takes no plain text: each message was given to it as a list of parts."
@@ -82,7 +82,7 @@ def bare_ids(loaded: LoadedModel, text: str) -> list[int]:
 def _render(loaded: LoadedModel, messages: tuple[Message, ...], notices: list[str]) -> list[int]:
     """The ids by the first way of telling the template these messages in which all that a person wrote arrives."""
     refusal = ""
-    for template, said_of_template in _templates(loaded.tokenizer.chat_template):
+    for template, said_of_template in chat_templates(loaded.tokenizer.chat_template):
         for told, in_parts, said_of_way in _ways(messages):
             render = _Render(loaded.tokenizer, template, in_parts)
             try:
@@ -93,7 +93,7 @@ def _render(loaded: LoadedModel, messages: tuple[Message, ...], notices: list[st
                 arrives = _in(render.text(told), told)
                 ids = render.ids(told)
             except Exception as error:  # a template is a program, and raises whatever it likes
-                refusal = refusal or _refusal(error)
+                refusal = refusal or refusal_of(error)
                 continue
             notices += [*said_of_template, *said_of_way, *([] if arrives else [TEXT_CHANGED])]
             notices += _said_of_markers(told, _markers(loaded.tokenizer, shape.text))
@@ -126,7 +126,7 @@ class _Render:
         )
 
 
-def _templates(chat_template: str | dict[str, str]) -> list[tuple[str | None, list[str]]]:
+def chat_templates(chat_template: str | dict[str, str]) -> list[tuple[str | None, list[str]]]:
     """Names of templates to try, each with what a person must know; None: the only one, or the default one."""
     if not isinstance(chat_template, dict) or "default" in chat_template:
         return [(None, [])]
@@ -178,7 +178,7 @@ def _in(rendered: str, messages: tuple[Message, ...]) -> bool:
     return all("".join(message.content.split()) in squeezed for message in messages if _is_told(message))
 
 
-def _refusal(error: Exception) -> str:
+def refusal_of(error: Exception) -> str:
     """What a template raised, in one line: its author's words, or the kind of fault."""
     from jinja2.exceptions import TemplateError
 

@@ -11,18 +11,22 @@ from typing import Any
 
 from kvdemo.errors import ModelUnavailable
 
-__all__ = ["check_folder", "missing_part", "refusal"]
+__all__ = ["check_folder", "missing_part", "read_json", "refusal"]
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+NO_TOKENIZER = "has no tokenizer (tokenizer.json); save the tokenizer into the same folder."
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
 
 
-def check_folder(folder: Path, shown: str) -> None:
-    """Raise ModelUnavailable, one line about the folder that people know as `shown`, unless it can be loaded safely."""
-    problem = refusal(folder) or missing_part(folder)
+def check_folder(folder: Path, shown: str, *, weights: bool = True) -> None:
+    """Raise ModelUnavailable, one line about the folder that people know as `shown`, unless it can be loaded safely.
+
+    weights: False where the tokenizer alone is wanted
+    """
+    problem = refusal(folder) or missing_part(folder, weights=weights)
     if problem is not None:
         raise ModelUnavailable(f"{shown} {problem}")
 
@@ -30,7 +34,7 @@ def check_folder(folder: Path, shown: str) -> None:
 def refusal(folder: Path) -> str | None:
     """Why this folder must not be loaded although it may be complete; None when nothing speaks against it."""
     for name in ("config.json", "tokenizer_config.json"):
-        content = _read_json(folder / name)
+        content = read_json(folder / name)
         if isinstance(content, dict) and content.get("auto_map"):
             return (
                 f"asks to run code of its own (auto_map in {name}), which is never done here; use a model without it."
@@ -40,22 +44,27 @@ def refusal(folder: Path) -> str | None:
     return None
 
 
-def missing_part(folder: Path) -> str | None:
-    """What keeps this folder from being a complete model; None when config, tokenizer and weights are all there."""
+def missing_part(folder: Path, *, weights: bool = True) -> str | None:
+    """What keeps this folder from being a complete model; None when config, tokenizer and weights are all there.
+
+    weights: False where the tokenizer alone is wanted
+    """
+    if not weights:
+        return None if _has_tokenizer(folder) else NO_TOKENIZER
     if not (folder / "config.json").is_file():
         ggufs = sorted(folder.glob("*.gguf"))
         if ggufs:
             return f"has no config.json; to use a GGUF in it, give the file itself, such as {ggufs[0].name}."
         return "has no config.json, so it is not a model folder; give one written by save_pretrained, or a .gguf file."
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     if not isinstance(config, dict):
         return "has a config.json that is not a JSON object; get the model again."
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return "has no tokenizer (tokenizer.json); save the tokenizer into the same folder."
-    weights = _weight_files(folder)
-    if isinstance(weights, str):
-        return weights
-    for file in weights:
+    if not _has_tokenizer(folder):
+        return NO_TOKENIZER
+    files = _weight_files(folder)
+    if isinstance(files, str):
+        return files
+    for file in files:
         if not file.is_file():
             return f"lacks {file.name}, which its index names; get the model again."
         if not _is_whole_safetensors(file):
@@ -63,12 +72,16 @@ def missing_part(folder: Path) -> str | None:
     return None
 
 
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
 def _weight_files(folder: Path) -> list[Path] | str:
     """The safetensors files that make up the weights, or a sentence saying why there are none."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / WEIGHTS_INDEX).is_file():
-        index = _read_json(folder / WEIGHTS_INDEX)
+        index = read_json(folder / WEIGHTS_INDEX)
         names = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(names, dict) or not names or not all(_is_plain_name(name) for name in names.values()):
             return f"has a {WEIGHTS_INDEX} that cannot be used; get the model again."
@@ -97,7 +110,7 @@ def _is_whole_safetensors(file: Path) -> bool:
     return file.stat().st_size == 8 + length + max(ends, default=0)
 
 
-def _read_json(file: Path) -> Any:
+def read_json(file: Path) -> Any:
     """The content of a JSON file; None when it is not there or not JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))

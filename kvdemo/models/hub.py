@@ -54,8 +54,8 @@ def cached_snapshot(hub_id: str, cache: Path) -> Path | None:
     return snapshot if commit.isalnum() and snapshot.is_dir() else None
 
 
-def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None = None) -> Path:
-    """Fetch what is needed to run `hub_id` and return the folder of its snapshot.
+def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None = None, weights: bool = True) -> Path:
+    """Fetch what is needed to run `hub_id` and return the folder of its snapshot. weights: False for the tokenizer alone.
 
     One question first, so that a wrong name, a private model or a missing network is known at once and nothing of the
     wrong kind is fetched. Raises ModelUnavailable.
@@ -65,12 +65,12 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
     with asking_for(hub_id):
         api = api or HfApi()
         info = api.model_info(hub_id, timeout=ANSWER_TIMEOUT_S, files_metadata=True)
-        files = _wanted_files(hub_id, info)
+        files = _wanted_files(hub_id, info) if weights else _small_files(info)
         if reason := other_purpose(getattr(info, "config", None) or {}):
             raise ModelUnavailable(f"{hub_id} {reason}")
         progress(f"downloading {sum(files.values()) / 1e6:,.0f} MB")
         folder = Path(api.snapshot_download(hub_id, revision=info.sha, allow_patterns=list(files)))
-    check_folder(folder, hub_id)
+    check_folder(folder, hub_id, weights=weights)
     return folder
 
 
@@ -115,7 +115,7 @@ def _unreachable(hub_id: str, why: str) -> str:
 
 def _wanted_files(hub_id: str, info: Any) -> dict[str, int]:
     """Names and sizes (bytes) of the files to fetch: the safetensors weights and the small files at the top."""
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings if "/" not in file.rfilename}
+    sizes = _sizes(info)
     weights = [name for name in sizes if name.startswith("model") and name.endswith(".safetensors")]
     if not weights:
         raise ModelUnavailable(
@@ -126,3 +126,12 @@ def _wanted_files(hub_id: str, info: Any) -> dict[str, int]:
     if "model.safetensors" in weights:  # a repository may hold the same weights again in pieces
         weights = ["model.safetensors"]
     return {name: size for name, size in sizes.items() if name in weights or name.endswith(SMALL_FILES)}
+
+
+def _small_files(info: Any) -> dict[str, int]:
+    """The same without the weights."""
+    return {name: size for name, size in _sizes(info).items() if name.endswith(SMALL_FILES)}
+
+
+def _sizes(info: Any) -> dict[str, int]:
+    return {file.rfilename: file.size or 0 for file in info.siblings if "/" not in file.rfilename}

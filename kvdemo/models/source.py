@@ -53,8 +53,9 @@ def resolve(
     mode: str = "local",
     cache: Path | None = None,
     embedded_package: str = EMBEDDED_PACKAGE,
+    weights: bool = True,
 ) -> ModelSource:
-    """Where is the model called `name` (None: the default model)?
+    """Where is the model called `name` (None: the default model)? weights: False where its tokenizer alone is wanted.
 
     A path is a path only when given as one. Other than in mode "local" sentences do not show where folders lie.
     Raises InvalidRequest for what cannot be a name, ModelUnavailable for what is not there or may not be loaded.
@@ -66,7 +67,7 @@ def resolve(
     name = checked_text("model", name, max_chars=1000).strip()
     try:
         if _is_path(name):
-            return _local_model(Path(name).expanduser(), home, show_place=mode == "local")
+            return _local_model(Path(name).expanduser(), home, show_place=mode == "local", weights=weights)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~user without such a user
         raise ModelUnavailable(f"{_shown(name)} cannot be read: {getattr(error, 'strerror', error)}.") from None
     if not HUB_ID.fullmatch(name) or ".." in name or "--" in name or name.endswith((".", "-", ".git")):
@@ -78,7 +79,7 @@ def resolve(
             f"There is nothing at {_shown(name)}, although the folder {_shown(str(parent))} is here; check the path. "
             "If a model of the hub is meant, start from another folder."
         )
-    return _hub_model(name, cache, allow_network)
+    return _hub_model(name, cache, allow_network, weights=weights)
 
 
 def _default_model(home: Path, cache: Path, allow_network: bool, embedded_package: str) -> ModelSource:
@@ -95,13 +96,13 @@ def _default_model(home: Path, cache: Path, allow_network: bool, embedded_packag
     return _hub_model(DEFAULT_MODEL, cache, allow_network)
 
 
-def _hub_model(hub_id: str, cache: Path, allow_network: bool) -> ModelSource:
+def _hub_model(hub_id: str, cache: Path, allow_network: bool, *, weights: bool = True) -> ModelSource:
     name = hub_id.split("/")[-1]
     snapshot = cached_snapshot(hub_id, cache)
     if snapshot is not None:
         if problem := refusal(snapshot):
             raise ModelUnavailable(f"{hub_id} {problem}")
-        if missing_part(snapshot) is None:
+        if missing_part(snapshot, weights=weights) is None:
             sentence = f"Weights from the local hub cache: {hub_id}."
             return ModelSource("hub", name, sentence, snapshot, hub_id, snapshot.name)
     if not allow_network:
@@ -112,11 +113,11 @@ def _hub_model(hub_id: str, cache: Path, allow_network: bool) -> ModelSource:
     return ModelSource("hub", name, f"Weights downloaded from the hub: {hub_id}.", None, hub_id)
 
 
-def _local_model(path: Path, home: Path, *, show_place: bool) -> ModelSource:
+def _local_model(path: Path, home: Path, *, show_place: bool, weights: bool) -> ModelSource:
     path = path.absolute()
     shown = _shown(str(path)) if show_place else _shown(path.name)
     if path.is_dir():
-        check_folder(path, f"The folder {shown}")
+        check_folder(path, f"The folder {shown}", weights=weights)
         return ModelSource("folder", path.name, f"Weights from the folder {shown}.", path)
     if not path.exists():
         raise ModelUnavailable(

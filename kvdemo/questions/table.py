@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.experiments.question import AnyResult, Question
+from kvdemo.questions.conversations.question import CONVERSATIONS
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.grow.question import GROW
 from kvdemo.questions.prefix.question import PREFIX
@@ -13,7 +14,7 @@ from kvdemo.questions.prompts.question import PROMPTS
 __all__ = ["QUESTIONS", "Table", "asked_by", "question_of"]
 
 Table = tuple[Question[Any, Any], ...]
-QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX)
+QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, CONVERSATIONS)
 
 
 def asked_by(spec: object, table: Table = QUESTIONS) -> Question[Any, Any]:

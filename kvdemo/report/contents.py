@@ -27,6 +27,7 @@ def contents_of(
     """What both forms of the report say."""
     words = question.words
     pieces = words.headline(result)
+    timed = TIMED if question.rows is None else ""
     return {
         "title": plain(pieces).split(". ")[0].rstrip("."),
         "pieces": pieces,
@@ -39,8 +40,8 @@ def contents_of(
         "arms_caption": words.CAPTION,
         "verdicts": [*words.verdicts(result), *words.remarks(result)],
         "runs": runs_table(question.runs(result), question.labels(result)),
-        "timed": TIMED,
-        "method": f"{words.METHOD} {TIMED}",
+        "timed": timed,
+        "method": f"{words.METHOD} {timed}".rstrip(),
         "formulas": FORMULAS,
         "environment": environment_rows(result.model, result.environment),
         "request": words.request(result),

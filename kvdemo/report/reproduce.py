@@ -19,6 +19,7 @@ from kvdemo.settings import DEFAULT_MODEL
 __all__ = ["is_local", "model_id", "model_switches", "reproduce_script", "templates", "to_fill_in"]
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+LOCAL = tuple(f"{what} from the {place} " for what in ("Weights", "Tokenizer alone,") for place in ("folder", "file"))
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
@@ -48,7 +49,7 @@ def model_id(model: ModelFacts) -> str:
 
 def is_local(model: ModelFacts) -> bool:
     """Did the weights come from a folder or file that somebody gave?"""
-    return model.hub_id is None and model.source.startswith(("Weights from the folder ", "Weights from the file "))
+    return model.hub_id is None and model.source.startswith(LOCAL)
 
 
 def to_fill_in(model: ModelFacts) -> str:

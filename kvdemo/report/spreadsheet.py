@@ -32,7 +32,11 @@ def runs_csv(result: AnyResult, table: Table = QUESTIONS) -> str:
     question, setting = question_of(result, table), setting_of(result)
     own = question.columns(result)
     # What a run says of itself stands before what was asked of all of them.
-    rows = [{**place, **run_numbers(run), **own(place)} for place, run in question.runs(result)]
+    rows = (
+        [{**place, **run_numbers(run), **own(place)} for place, run in question.runs(result)]
+        if question.rows is None
+        else [dict(row) for row in question.rows(result)]
+    )
     rows = [{**row, **{name: value for name, value in setting.items() if name not in row}} for row in rows]
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else list(setting), lineterminator="\r\n")

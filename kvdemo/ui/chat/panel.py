@@ -110,7 +110,9 @@ def _figure(value: str, words: str) -> str:
 def _held(view: RunView, facts: ModelFacts | None) -> str:
     if view.strategy == "none" and view.prompt_tokens:
         return _figure("0 B", "held between steps")
-    share = f" · {100 * view.cache_bytes / facts.weight_bytes:.1f} % of the weights" if facts else ""
+    share = (
+        f" · {100 * view.cache_bytes / facts.weight_bytes:.1f} % of the weights" if facts and facts.weight_bytes else ""
+    )
     return _figure(format_bytes(view.cache_bytes), f"held now{share}")
 
 

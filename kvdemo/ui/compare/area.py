@@ -143,8 +143,15 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
         arm = gr.Radio([], label="Which one do you choose?", elem_id=f"compare-{key}-arm")
         change = fragment(elem_id=f"compare-{key}-change")
         with gr.Row(elem_classes="kv-share"):
+            rows = "CSV, one row per run" if question.rows is None else f"CSV, one row per {question.unit[:-1]}"
             files = tuple(
-                gr.Button(words, variant=variant, scale=0, min_width=90, elem_id=f"compare-{key}-{kind}")
+                gr.Button(
+                    rows if kind == "csv" else words,
+                    variant=variant,
+                    scale=0,
+                    min_width=90,
+                    elem_id=f"compare-{key}-{kind}",
+                )
                 for (kind, words, _), variant in zip(FILES, ("primary", *["secondary"] * len(FILES)), strict=False)
             )
             download = gr.DownloadButton("Download", elem_id=f"compare-{key}-download", elem_classes="kv-download")

@@ -66,7 +66,8 @@ def run(backend: Backend, question: Question[Any, Any], values: Sequence[Any], o
     steps: Any = None
     begun = False
     try:
-        backend.describe()
+        if question.needs == "model":
+            backend.describe()
         asked = page.read(backend, *values)
         live = page.live(asked, {row.key: row for row in backend.strategies()})
         steps = backend.ask(asked, owner=owner, reader=MEASURING)
