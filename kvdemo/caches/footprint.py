@@ -20,6 +20,7 @@ __all__ = ["CacheWeight", "cached_tokens", "layer_tensors", "layers_of", "room_o
 
 # Tensors of bookkeeping that a layer keeps beside its data: counters and the window's size, all of them below two dimensions.
 _DATA_MIN_DIM = 2
+_WITHOUT_TENSORS = frozenset({type(None), bool, int, float, str})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,16 @@ def room_of(cache: Cache) -> int | None:
 
 def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in which a cache layer keeps data, with the name of its field; one that has two names comes once."""
+    import torch
+
+    plain, device = torch.Tensor, torch.device  # asked by type: isinstance of a tensor takes most of a look at a cache
     seen: set[int] = set()
     for name, value in vars(layer).items():
+        kind = type(value)
+        if kind is device or kind in _WITHOUT_TENSORS:
+            continue
         quantised = name.startswith("_quantized")
-        for tensor in _tensors_in(value):
+        for tensor in (value,) if kind is plain else _tensors_in(value):
             # fp8 keeps one scale per layer as a scalar; elsewhere scalars and vectors are counters.
             if (quantised or tensor.dim() >= _DATA_MIN_DIM) and id(tensor) not in seen:
                 seen.add(id(tensor))
@@ -68,18 +75,16 @@ def layer_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def weigh(cache: Cache | None) -> CacheWeight:
     """What does this cache weigh now? A few microseconds per layer, so that it can be asked at every token."""
-    held = 0
-    by_device: dict[str, int] = {}
+    by_device: dict[torch.device, int] = {}
     storages: dict[int, int] = {}
     for layer in layers_of(cache) if cache is not None else ():
         for _, tensor in layer_tensors(layer):
-            num_bytes = tensor.numel() * tensor.element_size()
-            held += num_bytes
-            device = str(tensor.device)
-            by_device[device] = by_device.get(device, 0) + num_bytes
+            device = tensor.device
+            by_device[device] = by_device.get(device, 0) + tensor.nbytes
             storage = tensor.untyped_storage()
             storages[storage._cdata] = storage.nbytes()
-    return CacheWeight(held, sum(storages.values()), by_device)
+    named = {str(device): num_bytes for device, num_bytes in by_device.items()}
+    return CacheWeight(sum(named.values()), sum(storages.values()), named)
 
 
 def weigh_layers(cache: Cache) -> tuple[LayerBytes, ...]:

@@ -21,7 +21,7 @@ from kvdemo.models.loaded import LoadedModel
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NotNumbers", "largest_gap", "margin", "refuse_what_is_no_number"]
+__all__ = ["NotNumbers", "largest_gap", "margin", "refuse_choice_of_no_number", "refuse_what_is_no_number"]
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,15 @@ def refuse_what_is_no_number(input_ids: torch.Tensor, scores: torch.Tensor) -> t
     if not scores.max().isfinite():  # the largest is NaN where any is; words that are masked out may be -inf
         raise NotNumbers
     return scores
+
+
+def refuse_choice_of_no_number(scores: torch.Tensor, token_id: int) -> None:
+    """The same for the token that was the largest of the scores [1, vocab], without another look at all of them.
+
+    A NaN anywhere is the largest for argmax, and so is an infinity; where all are -inf, so is the one that was taken.
+    """
+    if not scores[0, token_id].isfinite():
+        raise NotNumbers
 
 
 class _Stopped(Exception):

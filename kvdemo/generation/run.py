@@ -22,9 +22,10 @@ from kvdemo.generation.compiling import timing_compiles
 from kvdemo.generation.device import Device
 from kvdemo.generation.ends import end_ids, ends_seen_at_once, stop_strings
 from kvdemo.generation.forwards import Forwards
-from kvdemo.generation.logits import refuse_what_is_no_number
+from kvdemo.generation.logits import refuse_choice_of_no_number, refuse_what_is_no_number
 
 if TYPE_CHECKING:
+    import torch
     from transformers import Cache
 
 __all__ = ["FRESH", "Accepted", "Cut", "Fact", "Outcome", "Run", "Step"]
@@ -129,6 +130,7 @@ class Run:
         self._forwards = Forwards()
         self._peak_bytes: int | None = None
         self._compile_s: float | None = None
+        self._scores: torch.Tensor | None = None
         self._accepted_s = 0.0
         self._prompt_seen = False
 
@@ -216,7 +218,7 @@ class Run:
             # Every length that a compiled forward meets would be compiled anew: chunks are for the others.
             if request.prefill_chunk is not None and loaded.continues and not self._admitted.strategy.compiles:
                 options["prefill_chunk_size"] = request.prefill_chunk
-        options["logits_processor"] = [refuse_what_is_no_number]
+        options["logits_processor"] = [self._look_at]
         options |= self._sampling() | self._ending() | self._compiling()
         if not request.sampling.greedy:
             torch.manual_seed(request.sampling.seed)
@@ -275,13 +277,23 @@ class Run:
             self.facts.put(PrefillProgress(done, len(self._admitted.token_ids) - self._reuse.reused_tokens))
         self._forwards.add(args, kwargs)
 
+    def _look_at(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """A logits processor: a greedy choice among scores is looked at when it has been made, which is cheaper."""
+        if self._admitted.request.sampling.greedy:
+            self._scores = scores
+            return scores
+        return refuse_what_is_no_number(input_ids, scores)
+
     def put(self, value: Any) -> None:
         """generate's streamer interface: the prompt first, then the ids of each step."""
         if not self._prompt_seen:
             self._prompt_seen = True
             return
         time_s = self._device.now_s() - self._accepted_s
-        step = Step(int(value.reshape(-1)[-1]), time_s, cached_tokens(self._cache), weigh(self._cache))
+        token_id = int(value.reshape(-1)[-1])
+        if self._scores is not None:
+            refuse_choice_of_no_number(self._scores, token_id)
+        step = Step(token_id, time_s, cached_tokens(self._cache), weigh(self._cache))
         self._steps.append(step)
         self._device.sample_peak()
         self.facts.put(step)
