@@ -11,14 +11,14 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from kvdemo.experiments.documents import FORMULAS
+from kvdemo.experiments.documents import FORMULAS, run_document
 from kvdemo.experiments.json_documents import encoded
+from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.questions.documents import AnyResult
 from kvdemo.questions.table import QUESTIONS, Table, question_of
-from kvdemo.report.frames import run_numbers
 
-__all__ = ["csv_file", "guarded", "runs_csv"]
+__all__ = ["csv_file", "guarded", "run_numbers", "runs_csv"]
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
@@ -43,6 +43,20 @@ def runs_csv(result: AnyResult, table: Table = QUESTIONS) -> str:
     writer.writeheader()
     writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def run_numbers(run: RunRecord) -> dict[str, Any]:
+    """One run as plain values, units in the names; lists are told by their sums, the raw times stay in the JSON."""
+    values = run_document(run)
+    by_device = values.pop("cache_bytes_by_device")
+    numbers = {name: value for name, value in values.items() if not isinstance(value, list)}
+    return {
+        **numbers,
+        "positions_computed_total": run.total_computed,
+        "positions_read_total": run.total_read,
+        "notices": " ".join(run.notices),
+        "cache_bytes_by_device": "; ".join(f"{name}: {size} bytes" for name, size in by_device.items()),
+    }
 
 
 def csv_file(result: AnyResult, table: Table = QUESTIONS) -> str:

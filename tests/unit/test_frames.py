@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from kvdemo.experiments.tables import runs_table
-from kvdemo.facts.plans import Capacity, LayerFootprint, MeasuredLayer, MeasuredPoint
+from kvdemo.facts.plans import MeasuredLayer, MeasuredPoint
 from kvdemo.facts.records import RunRecord
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.faster.tables import arms_table
-from kvdemo.report.frames import differences_frame, fits_frame, measured_frame, run_numbers, runs_frame
-from kvdemo.report.spreadsheet import guarded, runs_csv
-from tests.made_up import plan_of, result_of, run_of
+from kvdemo.report.spreadsheet import guarded, run_numbers, runs_csv
+from kvdemo.ui.memory.measured_tables import differences_table, measured_table
+from tests.made_up import result_of, run_of
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -57,11 +57,7 @@ def test_runs_without_tokens_or_with_one_have_no_speed() -> None:
     assert list(frame["Status"]) == ["cancelled", "ok"]
 
 
-def test_numbers_stay_numbers_and_missing_ones_are_missing() -> None:
-    frame = runs_frame(result_of(rounds=2))
-    assert len(frame) == 6
-    assert frame["tpot_s"].dtype == float
-    assert frame["positions_computed_total"].tolist()[:2] == [7620, 123]
+def test_what_is_not_known_stays_unknown() -> None:
     assert run_numbers(run_of("none", ()))["ttft_s"] is None
 
 
@@ -134,26 +130,18 @@ def test_a_result_without_runs_still_has_a_header() -> None:
     assert rows_of(runs_csv(replace(result_of(rounds=1), runs=()))) == []
 
 
-def test_what_fits_marks_the_models_own_limit() -> None:
-    plan = plan_of(layers=[LayerFootprint(0, "full", 1, 64, 1, 64)])
-    assert fits_frame(plan).empty
-    capacity = Capacity(2**30, 2**29, ((1, 4096, True), (2, 1000, False), (4, 0, False)), 2, True)
-    frame = fits_frame(replace(plan, capacity=capacity))
-    assert list(frame["Longest request, tokens"]) == ["4,096*", "1,000", "does not fit"]
-
-
 def test_differences_are_told_by_layer_and_only_where_there_are_some() -> None:
     same = MeasuredLayer(0, "full", 100, 100, 100)
     view = MeasuredLayer(1, "sliding", 50, 200, 50, "a view keeps the prompt's storage")
     point = MeasuredPoint("dynamic", 10, (same, view))
-    frame = measured_frame([point], {"dynamic": "Dynamic cache"})
+    frame = measured_table([point], {"dynamic": "Dynamic cache"})
     assert list(frame["Layers"]) == ["1 full", "1 sliding"]
     assert list(frame["Difference, bytes"]) == ["0", "0"]
     assert set(frame["Strategy"]) == {"Dynamic cache"}
-    frame = differences_frame([point])
+    frame = differences_table([point], {})
     assert list(frame["Layers"]) == ["1 sliding"]
     assert list(frame["Cause"]) == ["a view keeps the prompt's storage"]
-    assert differences_frame([MeasuredPoint("dynamic", 10, (same,))]).empty
+    assert len(differences_table([MeasuredPoint("dynamic", 10, (same,))], {})) == 0
 
 
 def test_every_fact_of_a_record_reaches_the_table_or_is_a_list() -> None:

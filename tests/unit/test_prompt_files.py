@@ -9,7 +9,7 @@ import pytest
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.prompt_file import kind_of, read_prompt_file, read_prompts
-from kvdemo.questions.prompts.page import _uploaded
+from kvdemo.questions.prompts.page import SetParts, take_file
 
 TWO = [("Why is the sky blue?", "sky"), ("Größe, or not; 国?", "size")]
 
@@ -103,8 +103,8 @@ def test_keys_and_columns_that_mean_nothing_here_are_named_once() -> None:
 def test_the_page_names_them_beside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text('[{"prompt": "Why?", "lang": "<en>"}]')
-    rows, _, _, about, told = _uploaded(1000)(str(path), ())
-    assert [row.prompt for row in rows] == ["Why?"]
-    assert "mine.json: one prompt" in about
-    assert "Not used: lang" in about
-    assert told == ""
+    told = take_file(SetParts("source", "typed", "rows", "about", "notice"), 1000, str(path))
+    assert [row.prompt for row in told["rows"]] == ["Why?"]
+    assert "mine.json: one prompt" in told["about"]
+    assert "Not used: lang" in told["about"]
+    assert told["notice"] == ""

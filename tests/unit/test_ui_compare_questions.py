@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvdemo.components.wiring import Updates
 from kvdemo.experiments.question import Question
 from kvdemo.questions.grow.page import GrowthForm
 from kvdemo.questions.grow.question import GROW
@@ -15,8 +16,7 @@ from kvdemo.questions.grow.spec import GrowthResult
 from kvdemo.questions.prefix.page import PrefixForm
 from kvdemo.questions.prefix.question import PREFIX
 from kvdemo.questions.prefix.spec import PrefixResult
-from kvdemo.questions.prompts import page as compare_prompts
-from kvdemo.questions.prompts.page import SHIPPED, TYPED, UPLOADED, PromptsForm
+from kvdemo.questions.prompts.page import SHIPPED, TYPED, UPLOADED, PromptsForm, SetParts, show_source, take_file
 from kvdemo.questions.prompts.question import PROMPTS
 from kvdemo.questions.prompts.spec import PromptSetResult
 from kvdemo.ui.compare.runs import Refused, Running, Shown, View, run
@@ -116,38 +116,38 @@ def test_the_shipped_set_is_what_runs_unless_something_else_is_chosen() -> None:
     assert len(PromptsForm().spec(FakeBackend()).prompts) == 12
 
 
-def uploaded(tmp_path: Path, name: str, content: str, before: Any = ()) -> list[Any]:
+SET = SetParts("source", "typed", "rows", "about", "notice")
+
+
+def uploaded(tmp_path: Path, name: str, content: str) -> Updates:
     path = tmp_path / name
     path.write_text(content)
-    told = compare_prompts._uploaded(5 * 2**20)(str(path), before)
+    told = take_file(SET, 5 * 2**20, str(path))
     assert not path.exists()
     return told
 
 
 def test_an_uploaded_file_is_read_told_of_and_deleted(tmp_path: Path) -> None:
-    rows, source, _, about, notice = uploaded(tmp_path, "mine.csv", "id,prompt\na,Hello\nb,There\n")
-    assert [(row.id, row.prompt) for row in rows] == [("a", "Hello"), ("b", "There")]
-    assert (source, notice) == (UPLOADED, "")
-    assert "mine.csv: 2 prompts" in about
+    told = uploaded(tmp_path, "mine.csv", "id,prompt\na,Hello\nb,There\n")
+    assert [(row.id, row.prompt) for row in told["rows"]] == [("a", "Hello"), ("b", "There")]
+    assert (told["source"], told["notice"]) == (UPLOADED, "")
+    assert "mine.csv: 2 prompts" in told["about"]
 
 
 def test_a_file_with_bad_rows_names_them_and_the_file_before_stays(tmp_path: Path) -> None:
-    before = PromptsForm(**PROMPTS_SMALL).prompts()
-    rows, source, *_, notice = uploaded(tmp_path, "bad.jsonl", '{"prompt": "a"}\n{"promt": "b"}\n', before)
-    assert rows == before
-    assert isinstance(source, dict)
-    assert "row 2: prompt: is missing" in notice
+    told = uploaded(tmp_path, "bad.jsonl", '{"prompt": "a"}\n{"promt": "b"}\n')
+    assert set(told) == {"notice"}
+    assert "row 2: prompt: is missing" in told["notice"]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    *_, notice = uploaded(tmp_path, "evil.pickle", "x")
-    assert "must end in" in notice
+    assert "must end in" in uploaded(tmp_path, "evil.pickle", "x")["notice"]
 
 
 def test_what_is_in_a_source_is_told_before_anything_runs() -> None:
-    box, about = compare_prompts._show_source(TYPED, "one\ntwo", ())
-    assert box["visible"] is True
-    assert "2 prompts" in about
-    box, about = compare_prompts._show_source(SHIPPED, "", ())
-    assert box["visible"] is False
-    assert "12 prompts" in about
+    told = show_source(SET, TYPED, "one\ntwo", ())
+    assert told["typed"]["visible"] is True
+    assert "2 prompts" in told["about"]
+    told = show_source(SET, SHIPPED, "", ())
+    assert told["typed"]["visible"] is False
+    assert "12 prompts" in told["about"]

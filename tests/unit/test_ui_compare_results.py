@@ -25,11 +25,11 @@ from kvdemo.settings import Settings
 from kvdemo.ui.compare.beside import Beside, beside_layout, differences, side_by_side
 from kvdemo.ui.compare.change import change_card, fastest
 from kvdemo.ui.compare.files import FILES, content_of, read_result
-from kvdemo.ui.compare.force import force_line, in_force
+from kvdemo.ui.compare.force import force_line, in_force_line
 from kvdemo.ui.compare.opened import example, recorded
 from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables
 from kvdemo.ui.compare.runs import shown
-from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, turn_to
+from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, in_force, turn_to
 from tests.fake_backend import FakeBackend
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 from tests.made_up_model import MODEL
@@ -54,11 +54,11 @@ def test_what_is_in_force_is_one_sentence_with_its_conflicts_below() -> None:
     line = force_line(off)
     assert "In force now: <strong>cache off</strong>: config.json says use_cache: false" in line
     assert "<li>x &lt;y&gt;</li>" in line
-    assert "<strong>cache on</strong> (library default), DynamicCache, sdpa" in str(in_force(FakeBackend()))
+    assert "<strong>cache on</strong> (library default), DynamicCache, sdpa" in in_force_line(FakeBackend())
 
 
 def test_while_the_model_loads_what_is_shown_stays() -> None:
-    assert isinstance(in_force(FakeBackend(model=Loading("m", "starting"))), dict)
+    assert in_force(compare_tab(FakeBackend(model=Loading("m", "starting")))) == gr.skip()
 
 
 def test_a_difference_is_shown_with_the_texts_around_it_and_the_gap() -> None:

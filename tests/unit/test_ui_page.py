@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import pytest
 
+from kvdemo.components.wiring import Updates
 from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.palette import MEANINGS
 from kvdemo.settings import Settings
 from kvdemo.ui import page
 from kvdemo.ui.api import chat_endpoint, compare_endpoint, memory_endpoint
 from kvdemo.ui.header import header
+from kvdemo.ui.memory.tab import build_memory_tab
 from kvdemo.ui.theme import page_style, style_sheet
 from tests.fake_backend import ANSWER, FakeBackend
 from tests.made_up_model import MODEL
@@ -21,10 +22,13 @@ from tests.made_up_model import MODEL
 REQUEST = SimpleNamespace(session_hash="abc")
 
 
-def opened(**query: str) -> list[Any]:
-    memory = SimpleNamespace(opened=lambda asked: [dict(asked)])
-    told: list[Any] = page._opened(memory)(SimpleNamespace(query_params=query))
-    return told
+with gr.Blocks():
+    TABS, MEMORY = gr.Tabs(), build_memory_tab(FakeBackend(), Settings())
+
+
+def opened(**query: str) -> Updates:
+    request = SimpleNamespace(query_params=query)
+    return page.opened(FakeBackend(), Settings(), TABS, MEMORY, request)
 
 
 def test_the_header_says_how_far_loading_is_then_what_is_loaded_or_what_went_wrong() -> None:
@@ -57,14 +61,14 @@ def test_every_meaning_of_the_palette_has_its_variable_in_both_modes() -> None:
 
 
 def test_an_address_opens_its_tab_and_memory_reads_its_numbers() -> None:
-    tabs, numbers = opened(tab="memory", seq_len="32768")
-    assert tabs["selected"] == "memory"
-    assert numbers == {"tab": "memory", "seq_len": "32768"}
+    told = opened(tab="memory", seq_len="32768")
+    assert told[TABS]["selected"] == "memory"
+    assert told[MEMORY.form["seq_len"]] == 32_768
 
 
 @pytest.mark.parametrize("bad", ["", "-1", "Memory", "٣", "9" * 30, "<script>"])
 def test_an_address_with_nonsense_opens_no_other_tab(bad: str) -> None:
-    assert opened(tab=bad)[0] == {"__type__": "update"}
+    assert TABS not in opened(tab=bad)
 
 
 def test_closing_the_page_ends_its_runs_and_frees_what_it_holds() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,7 +13,7 @@ from kvdemo.components.form_values import budget_s, in_table_order, notice, refu
 from kvdemo.components.markup import fragment, text
 from kvdemo.components.so_far import SoFar
 from kvdemo.components.uploads import read_upload
-from kvdemo.components.wiring import LIGHT
+from kvdemo.components.wiring import LIGHT, Updates, bound
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.pieces import label_of
 from kvdemo.experiments.prompt_file import (
@@ -36,6 +35,17 @@ __all__ = ["PAGE", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "form"]
 
 SHIPPED, TYPED, UPLOADED = "The representative set", "Typed, one per line", "From a file"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 32, 1, 5
+
+
+@dataclass(frozen=True, slots=True)
+class SetParts:
+    """The components that say which prompts are asked. about: what is in the set; notice: why a file is refused."""
+
+    source: gr.Radio
+    typed: gr.Textbox
+    rows: gr.State
+    about: gr.Markdown
+    notice: gr.Markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +146,15 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 )
         place = fragment(elem_id="compare-prompts-notice")
     fields = [source, typed, rows, strategies, new_tokens, rounds, as_chat, fixed, longest, budget]
-    source.input(_show_source, [source, typed, rows], [typed, about], **LIGHT)
-    typed.blur(_show_source, [source, typed, rows], [typed, about], **LIGHT)
-    upload.upload(_uploaded(settings.limits.upload_bytes), [upload, rows], [rows, source, typed, about, place], **LIGHT)
+    parts = SetParts(source, typed, rows, about, place)
+    showing = bound(show_source, parts)
+    gr.on([source.input, typed.blur], showing, [source, typed, rows], [typed, about], **LIGHT)
+    uploading = bound(take_file, parts, settings.limits.upload_bytes)
+    upload.upload(uploading, upload, [rows, source, typed, about, place], **LIGHT)
     return Form(fields, start, stop, place, follows=((strategies, strategies_followed),))
 
 
-def _show_source(source: Any, typed: Any, rows: Any) -> list[Any]:
+def show_source(parts: SetParts, source: Any, typed: Any, rows: Any) -> Updates:
     """The box for typing, and what is in the set; a set that cannot be read says so when it is to be run."""
     form = PromptsForm(source, typed, rows)
     try:
@@ -150,21 +162,24 @@ def _show_source(source: Any, typed: Any, rows: Any) -> list[Any]:
     except KvdemoError:
         words = "No prompt typed yet." if source == TYPED else "No file chosen yet: JSON, CSV or text, up to 5 MB."
         about = f'<div class="kv-small kv-about">{words}</div>'
-    return [gr.update(visible=source == TYPED), about]
+    return {parts.typed: gr.update(visible=source == TYPED), parts.about: about}
 
 
-def _uploaded(limit_bytes: int) -> Callable[..., list[Any]]:
-    def uploaded(path: Any, rows: Any) -> list[Any]:
-        """The prompts of a file, or what is wrong with it; then those of the file before stay."""
-        name = PurePath(path).name if isinstance(path, str) else ""
-        try:
-            data = read_upload(path, limit_bytes)
-            found = read_prompt_file(data, kind_of(name))
-        except KvdemoError as error:
-            return [rows, gr.skip(), gr.skip(), gr.skip(), notice(refusal(error))]
-        return [found.rows, UPLOADED, gr.update(visible=False), _about(found.rows, name, found.unused), ""]
-
-    return uploaded
+def take_file(parts: SetParts, limit_bytes: int, path: Any) -> Updates:
+    """The prompts of a file, or what is wrong with it; then those of the file before stay."""
+    name = PurePath(path).name if isinstance(path, str) else ""
+    try:
+        data = read_upload(path, limit_bytes)
+        found = read_prompt_file(data, kind_of(name))
+    except KvdemoError as error:
+        return {parts.notice: notice(refusal(error))}
+    return {
+        parts.rows: found.rows,
+        parts.source: UPLOADED,
+        parts.typed: gr.update(visible=False),
+        parts.about: _about(found.rows, name, found.unused),
+        parts.notice: "",
+    }
 
 
 def _about(rows: tuple[PromptRow, ...], name: str, unused: tuple[str, ...] = ()) -> str:

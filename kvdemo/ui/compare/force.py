@@ -6,25 +6,19 @@ backend keeps it.
 
 from __future__ import annotations
 
-from typing import Any
-
-import gradio as gr
-
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
 from kvdemo.facts.decision import CacheDecision, InspectSpec
-from kvdemo.facts.model import Loading, ModelFacts
+from kvdemo.facts.model import ModelFacts
 
-__all__ = ["NOT_YET", "decision_for", "force_line", "in_force"]
+__all__ = ["NOT_YET", "decision_for", "force_line", "in_force_line"]
 
 NOT_YET = '<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>'
 
 
-def in_force(backend: Backend) -> Any:
-    """The line for this moment; while the model loads, what is shown stays."""
-    if isinstance(backend.status(), Loading):
-        return gr.skip()
+def in_force_line(backend: Backend) -> str:
+    """What is in force for a plain call, or why that is not known."""
     try:
         return force_line(backend.inspect(InspectSpec()))
     except KvdemoError as error:

@@ -22,10 +22,10 @@ from kvdemo.ui.compare import runs
 from kvdemo.ui.compare.area import Area, build_area, place_of, show, wire_area
 from kvdemo.ui.compare.beside import Beside, beside_layout, hidden, side_by_side
 from kvdemo.ui.compare.files import read_result
-from kvdemo.ui.compare.force import NOT_YET
+from kvdemo.ui.compare.force import NOT_YET, in_force_line
 from kvdemo.ui.compare.opened import example, from_file_words, recorded, recorded_words
 
-__all__ = ["CompareTab", "arrived", "build_compare_tab", "ready", "seen"]
+__all__ = ["CompareTab", "arrived", "build_compare_tab", "in_force", "ready", "seen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,11 @@ def ready(tab: CompareTab, *counted: Any) -> Updates:
             following[output] = count(*values[: len(inputs)])
             del values[: len(inputs)]
     return updates(following)
+
+
+def in_force(tab: CompareTab) -> Updates:
+    """Which cache is in force, as soon as that can be told."""
+    return updates({} if isinstance(tab.backend.status(), Loading) else {tab.force: in_force_line(tab.backend)})
 
 
 def open_result(tab: CompareTab, path: Any) -> Updates:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -21,58 +20,29 @@ from kvdemo.ui.memory.form import (
     MemoryForm,
 )
 from kvdemo.ui.memory.models import LOADED, MOST_OTHERS, choices
+from kvdemo.ui.memory.parts import MemoryParts
 from kvdemo.ui.memory.words import budget_line, limit_mark
 
-__all__ = ["MemoryParts", "build"]
+__all__ = ["build"]
 
 FIRST = MemoryForm()
+STATES: dict[str, Any] = {"geometry": None, "shown": None, "measured": (), "looked": False}
 EMPTY = (
     '<div class="kv-card kv-headline kv-headline-empty"><p>The answer stands here: how big the cache gets, '
     "how it grows, where it sits and what fits.</p></div>"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryParts:
-    """The components, named by what they ask or show; `choice`, `beside` and `form` in the order of their dataclasses.
-
-    usual   the budget in GiB that was put into the form because nobody had said another
-    """
-
-    choice: list[Any]
-    config: gr.Textbox
-    upload: gr.UploadButton
-    read: gr.Button
-    config_box: gr.Column
-    hub_box: gr.Column
-    ask: gr.Button
-    hand_box: gr.Column
-    use_hand: gr.Button
-    about: gr.Markdown
-    link_notice: gr.Markdown
-    slider: gr.Slider
-    limit: gr.Markdown
-    form: list[Any]
-    budget_from: gr.Markdown
-    usual: gr.State
-    beside: list[Any]
-    weigh: gr.Button
-    stop: gr.Button
-    line: gr.Markdown
-    link: gr.Markdown
-    drawn: list[Any]
-    card: gr.Markdown
-
-
 def build(backend: Backend, mode: str) -> MemoryParts:
-    """Lay out the tab inside the current Blocks; drawn: notice, headline, charts and cards."""
+    """Lay out the tab inside the current Blocks."""
     with gr.Row(elem_classes="kv-columns", elem_id="memory-columns"):
         with gr.Column(scale=3, min_width=260, elem_classes="kv-card", elem_id="memory-form"):
             left = _form(backend, mode)
         with gr.Column(scale=10, min_width=320, elem_id="memory-results"):
             right = _results()
-    beside = [right.pop("by"), left.pop("others")]
-    return MemoryParts(**left, **right, beside=beside)
+    beside = {"by": right.pop("by"), "models": left.pop("others")}
+    states = {name: gr.State(value) for name, value in STATES.items()}
+    return MemoryParts(**left, **right, **states, beside=beside)
 
 
 def _form(backend: Backend, mode: str) -> dict[str, Any]:
@@ -148,7 +118,17 @@ def _form(backend: Backend, mode: str) -> dict[str, Any]:
         "link_notice": link_notice,
         "slider": slider,
         "limit": limit,
-        "form": [seq_len, batch, keeping, dtype, budget, free, weights, devices, encoder],
+        "form": {
+            "seq_len": seq_len,
+            "batch_size": batch,
+            "keeping": keeping,
+            "cache_dtype": dtype,
+            "budget_gib": budget,
+            "keep_free_percent": free,
+            "weights_dtype": weights,
+            "tensor_parallel": devices,
+            "encoder_len": encoder,
+        },
         "budget_from": budget_from,
         "usual": gr.State(usual.gib),
         "others": others,
@@ -184,7 +164,14 @@ def _model(backend: Backend, mode: str) -> dict[str, Any]:
         use_hand = gr.Button("Use these numbers", size="sm", visible=False, elem_id="memory-use-hand")
     about = fragment(elem_id="memory-about")
     return {
-        "choice": [model, hub, layers, kv_heads, head_dim, parameters],
+        "choice": {
+            "model": model,
+            "hub_id": hub,
+            "layers": layers,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "parameters": parameters,
+        },
         "config": config,
         "upload": upload,
         "read": read,
@@ -221,5 +208,15 @@ def _results() -> dict[str, Any]:
             with gr.Column(elem_classes="kv-card kv-chart"):
                 sharing = gr.Plot(show_label=False, container=False, elem_id="memory-sharing")
     card = fragment(elem_id="memory-measured")
-    drawn = [notice, headline, growth, layers, arithmetic, fits, sharing, figures]
-    return {"drawn": drawn, "by": by, "card": card}
+    return {
+        "by": by,
+        "notice": notice,
+        "headline": headline,
+        "growth": growth,
+        "layers": layers,
+        "arithmetic": arithmetic,
+        "fits": fits,
+        "sharing": sharing,
+        "figures": figures,
+        "card": card,
+    }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import table, text
 from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
+from kvdemo.experiments.tables import Table
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.plans import Architecture, MeasuredPoint
 from kvdemo.facts.requests import MeasureSpec
 from kvdemo.facts.units import format_count
+from kvdemo.ui.memory.measured_tables import differences_table, measured_table
 
 __all__ = ["Weighing", "lengths_of", "measure", "measured_card"]
 
@@ -79,15 +80,13 @@ def lengths_of(geometry: Architecture, limit: int | None, seq_len: object = None
 
 def measured_card(points: Sequence[MeasuredPoint], planned: int, rows: Mapping[str, StrategyRow]) -> str:
     """Predicted and measured beside each other: what was found, where it differs and why, and every cache on demand."""
-    from kvdemo.report.frames import differences_frame, measured_frame
-
     labels = {key: row.label for key, row in rows.items()}
     stopped = "" if len(points) == planned else f" Stopped after {len(points)} of {planned} caches."
-    differing = differences_frame(points, labels)
+    differing = differences_table(points, labels)
     tables = _table(differing, "Where they differ, and why") if len(differing) else ""
     tables += (
         f"<details><summary>Every cache that was weighed ({len(points)})</summary>"
-        f"{_table(measured_frame(points, labels), 'Predicted and measured, one row per cache and kind of layer')}</details>"
+        f"{_table(measured_table(points, labels), 'Predicted and measured, one row per cache and kind of layer')}</details>"
     )
     said = "".join(f'<p class="kv-small">{text(sentence)}</p>' for sentence in _explained(points, rows))
     return (
@@ -134,6 +133,5 @@ def _going(done: int, total: int) -> str:
     return f'<div class="kv-small" role="status">Filling caches and weighing them: {done} of {total} done.</div>'
 
 
-def _table(frame: Any, caption: str) -> str:
-    rows = [[text(value) for value in values] for values in frame.itertuples(index=False)]
-    return table([text(name) for name in frame.columns], rows, caption=caption)
+def _table(cells: Table, caption: str) -> str:
+    return table([text(name) for name in cells.names], [map(text, row) for row in cells.rows], caption=caption)

@@ -1,16 +1,14 @@
 """What the tab Memory shows for a plan: words, cards and charts, of which only what has changed is sent.
 
-Handlers take plain values, ask the backend and give back a MemoryView; the tab maps it to components.
+Plain values in, a MemoryView out; planning.py maps it to components.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-import gradio as gr
+from typing import Any, TypedDict, cast
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
@@ -45,33 +43,27 @@ class Beside:
     measured: tuple[MeasuredPoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryView:
-    """What the tab shows next, in the order of its outputs; gr.skip() leaves a part as it is."""
+class MemoryView(TypedDict, total=False):
+    """What the tab shows next; a part that is not named stays as it is."""
 
-    shown: Any = field(default_factory=gr.skip)
-    notice: Any = field(default_factory=gr.skip)
-    headline: Any = field(default_factory=gr.skip)
-    growth: Any = field(default_factory=gr.skip)
-    layers: Any = field(default_factory=gr.skip)
-    arithmetic: Any = field(default_factory=gr.skip)
-    fits: Any = field(default_factory=gr.skip)
-    sharing: Any = field(default_factory=gr.skip)
-    figures: Any = field(default_factory=gr.skip)
-
-    def parts(self) -> list[Any]:
-        return [getattr(self, one.name) for one in fields(self)]
+    shown: Shown
+    notice: str
+    headline: str
+    growth: Any
+    layers: Any
+    arithmetic: str
+    fits: str
+    sharing: Any
+    figures: str
 
 
 def plan_view(
-    backend: Backend, geometry: Architecture | None, form: MemoryForm, beside: Beside, shown: Shown | None = None
+    backend: Backend, geometry: Architecture, form: MemoryForm, beside: Beside, shown: Shown | None = None
 ) -> MemoryView:
     """The plan for this form, or why there is none; then what stood there stays, marked as the last good result.
 
     shown   what the visitor's page shows already, by part: what has not changed is not sent again
     """
-    if geometry is None:
-        return MemoryView()
     try:
         request = form.request(geometry, backend.usual_budget(geometry))
         uniform = form.keeping == "uniform"
@@ -82,12 +74,13 @@ def plan_view(
             for one in others(backend, beside.models, geometry)
         ]
     except KvdemoError as error:
-        return MemoryView(notice=problem(error, shown))
+        return {"notice": problem(error, shown)}
     parts = _parts(plan, as_built, form.keeping, beside, compared)
     old = shown or {}
     new = {name: make() for name, (key, make) in parts.items() if old.get(name) != key}
     keys = {name: key for name, (key, _) in parts.items()}
-    return MemoryView(shown={**keys, LAST: asked_words(plan)}, notice="", **new)
+    view: MemoryView = {"shown": {**keys, LAST: asked_words(plan)}, "notice": ""}
+    return view | cast(MemoryView, new)
 
 
 def problem(error: KvdemoError, shown: Shown | None = None) -> str:
