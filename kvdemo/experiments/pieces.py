@@ -86,10 +86,15 @@ def label_of(rows: Iterable[StrategyRow], key: str) -> str:
     return next((row.label for row in rows if row.key == key), key)
 
 
-def between_words(low: float | None, high: float | None, count: int, what: str) -> str:
-    """ " (4.0 to 4.5 over 8 prompts)"; below six a range, alone just that. what: in the plural."""
+def between_words(ratio: float, low: float | None, high: float | None, count: int, what: str) -> str:
+    """ " (4.0 to 4.5 over 8 prompts)"; below six a range, alone just that. what: in the plural.
+
+    They stand behind `factor`, which turns a ratio below 1 over, so they are turned over with it.
+    """
     if low is None or high is None:
         return f" on one {what.removesuffix('s')}"
+    if ratio < 1 and low > 0:
+        low, high = 1 / high, 1 / low
     between = f"{format_ratio(low)} to {format_ratio(high)}"
     return f" ({between} over {count} {what})" if count >= ENOUGH else f" on {count} {what} (range {between})"
 

@@ -24,6 +24,7 @@ from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import FinishReason, RunRecord, Status
 from kvdemo.generation.admission import Admitted
 from kvdemo.generation.ends import end_ids, stop_strings
+from kvdemo.generation.logits import NotNumbers
 from kvdemo.generation.run import Accepted, Fact, Outcome, Run, Step
 from kvdemo.generation.text import IncrementalText
 from kvdemo.generation.turnstile import HEARTBEAT_S
@@ -128,7 +129,9 @@ class RunEvents:
     def failure(self, error: BaseException, outcome: Outcome) -> RunFailed:
         """The run as failed, with what it made until then; the log has the details."""
         number = uuid.uuid4().hex[:8]
-        log.error("run %s failed: %s", number, type(error).__name__, exc_info=error)
+        # What names its own cause has no details in its traceback.
+        details = None if isinstance(error, NotNumbers) else error
+        log.error("run %s failed: %s", number, type(error).__name__, exc_info=details)
         if is_out_of_memory(error):
             message = (
                 f"There was not enough memory for this run; its cache was dropped. Try fewer tokens. (error {number})"

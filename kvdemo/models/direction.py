@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["looks_ahead", "other_purpose"]
+__all__ = ["looks_ahead", "no_writer", "other_purpose"]
 
 LENGTH = 6  # tokens of the text whose last one is changed: any small number would do
 PURPOSES = (
@@ -37,10 +37,10 @@ def other_purpose(config: Mapping[str, Any], *, encoder_decoder: bool = False) -
     architectures = [str(name) for name in named] if isinstance(named, list) else []
     shown = f" ({architectures[0]})" if architectures else ""
     if encoder_decoder or any(config.get(field) for field in HALVES):
-        return _refusal(f"it is an encoder-decoder or a half of one{shown}, where one half reads the whole text first")
+        return no_writer(f"it is an encoder-decoder or a half of one{shown}, where one half reads the whole text first")
     for pattern, words in PURPOSES:
         if architectures and all(re.search(pattern, name) for name in architectures):
-            return _refusal(f"it is {words}{shown}")
+            return no_writer(f"it is {words}{shown}")
     return None
 
 
@@ -66,8 +66,9 @@ def looks_ahead(model: PreTrainedModel) -> str | None:
     rounding = 1e-4 if model.dtype == torch.float32 else 2e-2
     if not (before - after).abs().max() > rounding * before.abs().max():
         return None
-    return _refusal(f"its code lets every token look at those that follow it ({type(model).__name__})")
+    return no_writer(f"its code lets every token look at those that follow it ({type(model).__name__})")
 
 
-def _refusal(why: str) -> str:
+def no_writer(why: str) -> str:
+    """The sentence, without its subject, that refuses such a model."""
     return f"is not a model that writes text from left to right: {why}. Use a causal language model."

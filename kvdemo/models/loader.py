@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kvdemo.errors import KvdemoError, ModelUnavailable, is_out_of_memory
 from kvdemo.facts.model import ModelFacts
 from kvdemo.models.conversion import convert, converted_folder
-from kvdemo.models.direction import looks_ahead, other_purpose
+from kvdemo.models.direction import looks_ahead, no_writer, other_purpose
 from kvdemo.models.folder import check_folder
 from kvdemo.models.gguf import SPECIAL_TOKENS, check_gguf
 from kvdemo.models.hub import download
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["chosen_device", "chosen_dtype", "in_one_line", "keep_compiled_code", "load", "unpack_gguf"]
 
 log = logging.getLogger(__name__)
+HEADS = ("lm_head.", "embed_out.")
 SAFE = MappingProxyType({"local_files_only": True, "trust_remote_code": False})
 
 
@@ -254,6 +255,9 @@ def _refuse(name: str, reason: str | None) -> None:
 def _refuse_gaps(info: dict[str, Any], name: str) -> None:
     """transformers fills weights it does not find with random numbers and only warns."""
     missing = sorted(info["missing_keys"])
+    if missing and all(key.startswith(HEADS) for key in missing):
+        # The files are whole: they are those of a model that turns text into vectors.
+        _refuse(name, no_writer(f"its files hold nothing that chooses the next token ({missing[0]})"))
     if missing:
         raise ModelUnavailable(
             f"{name} lacks {len(missing)} of the weights that its config calls for ({missing[0]}); get it again."

@@ -169,6 +169,7 @@ BART_LIKE = {
         ("LlamaForSequenceClassification", {}, r"a classifier \(LlamaForSequenceClassification\)"),
         ("Qwen2ForTokenClassification", {"tie_word_embeddings": True}, "a classifier"),
         ("LlamaForQuestionAnswering", {}, "picks an answer"),
+        ("LlamaModel", {}, r"hold nothing that chooses the next token \(lm_head"),
     ],
 )
 def test_a_model_that_does_not_write_from_left_to_right_is_refused_by_what_it_is(

@@ -192,6 +192,17 @@ def test_six_prompts_make_an_interval() -> None:
     assert plain(prompt_set_headline(result)).startswith("Dynamic cache: 4.0 times faster (4.0 to 4.0 over 6 prompts).")
 
 
+def test_a_set_that_became_slower_is_told_in_one_direction() -> None:
+    spec = PromptSetSpec(rows_of("a long one", "a short one"), strategies=("dynamic", "none"), max_new_tokens=10)
+    _, result, _ = play(spec)
+    (whole,) = result.comparisons
+    assert (whole.ratio, whole.low, whole.high) == (pytest.approx(0.375), pytest.approx(0.25), pytest.approx(0.5))
+    assert plain(prompt_set_headline(result)) == (
+        "No cache: 2.7 times as long on 2 prompts (range 2.0 to 4.0). The whole set: 3.0 times as long. "
+        "Least on p1: 4.0 times as long."
+    )
+
+
 def test_a_row_has_its_own_system_prompt_and_length() -> None:
     row = PromptRow("Why?", "a", "Be brief.", 3)
     _, _, run = play(PromptSetSpec((row,), max_new_tokens=10))

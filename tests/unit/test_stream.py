@@ -466,7 +466,9 @@ def test_want_of_memory_is_told_as_such_and_the_next_run_works() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_logits_that_are_not_numbers_are_a_fault_that_names_itself(value: float, temperature: float) -> None:
+def test_logits_that_are_not_numbers_are_a_fault_that_names_itself(
+    value: float, temperature: float, caplog: pytest.LogCaptureFixture
+) -> None:
     loaded = tiny_loaded()
     with torch.no_grad():
         loaded.model.lm_head.weight[7, 0] = value  # of one word, as in a file with a damaged byte
@@ -475,6 +477,7 @@ def test_logits_that_are_not_numbers_are_a_fault_that_names_itself(value: float,
         with pytest.raises(RunFailed, match="logits are not numbers") as caught:
             events(loaded, request)
         assert (caught.value.record.status, caught.value.record.token_ids) == ("failed", ())
+    assert [record.exc_info for record in caplog.records] == [None, None]  # a traceback would say nothing more
     loaded.thread.close()
 
 

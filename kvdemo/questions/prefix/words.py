@@ -21,7 +21,10 @@ def headline(result: PrefixResult) -> Pieces:
     kept, fresh = format_seconds(result.kept_ttft_s.median), format_seconds(result.fresh_ttft_s.median)
     asked = sum(pair.counts for pair in result.pairs)
     times = f"{kept} to the first token with the prefix kept, {fresh} without: {factor(result.ratio)}"
-    pieces: Pieces = [(times, True), (f"{between_words(result.low, result.high, asked, 'questions')}.", False)]
+    pieces: Pieces = [
+        (times, True),
+        (f"{between_words(result.ratio, result.low, result.high, asked, 'questions')}.", False),
+    ]
     prefix = result.prefix
     if prefix.num_tokens is not None and prefix.cache_bytes is not None:
         kept = f" It keeps {format_count(prefix.num_tokens)} tokens in {format_bytes(prefix.cache_bytes)}"

@@ -15,7 +15,6 @@ from kvdemo.experiments.pieces import (
     scope_words,
 )
 from kvdemo.facts.decision import CacheDecision
-from kvdemo.facts.units import format_ratio
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult
 
 METHOD = f"Every prompt is a comparison of its own. {IN_ROUNDS} That of the set is the median over its prompts."
@@ -30,11 +29,11 @@ def headline(result: PromptSetResult) -> Pieces:
             continue
         label = label_of(result.strategies, item.candidate)
         pieces.append((f"{' ' if pieces else ''}{label}: {factor(item.ratio)}", True))
-        pieces.append((f"{between_words(item.low, item.high, item.prompts, 'prompts')}.", False))
+        pieces.append((f"{between_words(item.ratio, item.low, item.high, item.prompts, 'prompts')}.", False))
         if item.total_ratio is not None and item.prompts > 1:
-            pieces.append((f" The whole set: {format_ratio(item.total_ratio)} times.", False))
+            pieces.append((f" The whole set: {factor(item.total_ratio)}.", False))
         if item.worst_ratio is not None and item.prompts > 1:
-            pieces.append((f" Least on {item.worst_id}: {format_ratio(item.worst_ratio)} times.", False))
+            pieces.append((f" Least on {item.worst_id}: {factor(item.worst_ratio)}.", False))
         if item.different_ids:
             many = len(item.different_ids)
             pieces.append((f" The tokens differ on {many} {'prompt' if many == 1 else 'prompts'}.", False))
