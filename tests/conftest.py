@@ -8,9 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.served import Served
 
 # As app.py does; Gradio reads it when a test module first imports it.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -51,6 +56,15 @@ def browser_path() -> str:
     if path is None:
         pytest.skip(NO_BROWSER)
     return path
+
+
+@pytest.fixture(scope="session")
+def real_page() -> Iterator[Served]:
+    """app.py with the default model, in a process of its own: started once, for bare HTTP and for the browser."""
+    from tests.served import real_app
+
+    with real_app() as page:
+        yield page
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

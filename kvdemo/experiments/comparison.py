@@ -49,10 +49,10 @@ def checked_arms(strategies: tuple[str, ...], least: int = 2) -> None:
     """InvalidRequest unless these are `least` or more keys, each once; whether they exist is the experiment's to know."""
     if not least <= len(strategies) <= MAX_ARMS:
         raise InvalidRequest("strategies", f"choose between {'one' if least == 1 else 'two'} and {MAX_ARMS}")
-    if len(set(strategies)) != len(strategies):
-        raise InvalidRequest("strategies", "each may be chosen once")
     for strategy in strategies:
         checked_text("strategies", strategy, max_chars=40)
+    if len(set(strategies)) != len(strategies):
+        raise InvalidRequest("strategies", "each may be chosen once")
 
 
 def checked_budget(time_budget_s: float | None) -> None:

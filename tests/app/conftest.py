@@ -1,4 +1,4 @@
-"""The page over HTTP: once around a tiny model on strings, once as app.py with the default model."""
+"""The page over HTTP, around a tiny model on strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.served import Served, real_app, served_puppet
+from tests.served import Served, served_puppet
 from tests.visitor import Visitor
 
 
@@ -24,12 +24,6 @@ def page(tiny_page: Served) -> Iterator[Served]:
     tiny_page.puppet.answer = None
     tiny_page.puppet.let_go()
     tiny_page.puppet.wait_until_idle()
-
-
-@pytest.fixture(scope="package")
-def real_page() -> Iterator[Served]:
-    with real_app() as page:
-        yield page
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -93,12 +94,19 @@ def test_a_full_line_says_so_and_lets_the_next_one_in_when_there_is_room() -> No
             assert "Here I am." in third.ask("again")["chat-past"]
 
 
+@pytest.fixture(scope="module")
+def limited_page() -> Iterator[Served]:
+    with served_puppet(limits=Limits(new_tokens=10, prompt_chars=100)) as page:
+        yield page
+
+
 @pytest.mark.parametrize(("field", "value"), [("max_new_tokens", 11), ("message", "x" * 101)])
-def test_the_operators_limits_are_named(caplog: pytest.LogCaptureFixture, field: str, value: object) -> None:
+def test_the_operators_limits_are_named(
+    limited_page: Served, caplog: pytest.LogCaptureFixture, field: str, value: object
+) -> None:
     caplog.set_level(logging.INFO)
-    limits = Limits(new_tokens=10, prompt_chars=100)
-    with served_puppet(limits=limits) as page, httpx.Client(base_url=page.url, timeout=60) as http:
+    with httpx.Client(base_url=limited_page.url, timeout=60) as http:
         event, told = api_result(http, "chat", **{"message": "hi", "max_new_tokens": 5, field: value})
         assert event == "error"
         assert re.search(r"limit here(,| is) (10|100)\b", told["error"])
-        assert page.puppet.forwards == 0
+        assert limited_page.puppet.forwards == 0

@@ -15,7 +15,6 @@ from tests.served import Served, wait_until
 from tests.visitor import Visitor, api_events, event_id_of
 
 LONG = b"All work and no play makes a long answer. " * 40
-DROPS = 50
 LONGEST = {"chat_longest": 1500, "chat_keep": False}
 
 
@@ -153,7 +152,8 @@ def test_light_parts_answer_while_a_run_is_going(page: Served, visitor: Visitor,
         last_past(views)
 
 
-def test_dropped_connections_end_their_runs_and_leave_nothing_behind(page: Served) -> None:
+@pytest.mark.parametrize("drops", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_dropped_connections_end_their_runs_and_leave_nothing_behind(page: Served, drops: int) -> None:
     page.puppet.answer = LONG * 4
 
     def drop() -> None:
@@ -165,13 +165,13 @@ def test_dropped_connections_end_their_runs_and_leave_nothing_behind(page: Serve
 
     drop()
     forwards, threads, held = page.puppet.forwards, own_threads(), live_cache_bytes()
-    for _ in range(DROPS):
+    for _ in range(drops):
         drop()
     wait_until(lambda: len(own_threads()) <= len(threads), "no thread is left over")
     wait_until(lambda: live_cache_bytes() <= held, "no cache is left over")
     assert page.backend._engine.turnstile.length == 0
     # Far fewer than the 4,000 tokens that each was to have.
-    assert page.puppet.forwards - forwards < DROPS * 1000
+    assert page.puppet.forwards - forwards < drops * 1000
 
 
 def test_closing_the_page_stops_its_run_and_keeps_no_cache_of_it(page: Served, visitor: Visitor) -> None:

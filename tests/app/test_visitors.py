@@ -17,7 +17,6 @@ from tests.served import Served, served_puppet, wait_until
 from tests.tiny import tiny_tokenizer
 from tests.visitor import Visitor, api_result
 
-TURNS = 25
 ALPHA, BETA = "ALPHA-7-SECRET", "BETA-9-SECRET"
 KEEPING = {"chat_keep": True, "chat_longest": 12}
 
@@ -30,7 +29,7 @@ def reused(shown: dict[str, Any]) -> tuple[int, int]:
 
 def saved(visitor: Visitor, kind: str) -> str:
     """The conversation as a file that the page offers."""
-    return visitor.http.get(visitor.light(f"saved@chat-save-{kind}")["chat-download"]["url"]).text
+    return visitor.http.get(visitor.light(f"save@chat-save-{kind}")["chat-download"]["url"]).text
 
 
 def everything_of(visitor: Visitor) -> str:
@@ -39,8 +38,10 @@ def everything_of(visitor: Visitor) -> str:
     return json.dumps([*told, saved(visitor, "json"), saved(visitor, "markdown")])
 
 
+@pytest.mark.parametrize("turns", [6, pytest.param(25, marks=pytest.mark.slow)])
 def test_two_visitors_never_see_each_others_secrets(
     page: Served,
+    turns: int,
     visitor: Visitor,
     other: Visitor,
     caplog: pytest.LogCaptureFixture,
@@ -48,14 +49,14 @@ def test_two_visitors_never_see_each_others_secrets(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     told: dict[str, list[str]] = {ALPHA: [], BETA: []}
-    for turn in range(TURNS):
+    for turn in range(turns):
         for one, secret in ((visitor, ALPHA), (other, BETA)):
             shown = one.ask(f"{secret} {turn}", chat_system_prompt=f"Keep {secret}", chat_keep=True, chat_longest=4)
             told[secret].append(json.dumps(shown))
     told[ALPHA].append(everything_of(visitor))
     told[BETA].append(everything_of(other))
-    assert all(ALPHA in view for view in told[ALPHA][:TURNS])
-    assert all(BETA in view for view in told[BETA][:TURNS])
+    assert all(ALPHA in view for view in told[ALPHA][:turns])
+    assert all(BETA in view for view in told[BETA][:turns])
     assert ALPHA in told[ALPHA][-1]
     assert [view for view in told[ALPHA] if BETA in view] == []
     assert [view for view in told[BETA] if ALPHA in view] == []
@@ -189,7 +190,7 @@ def test_opening_and_closing_two_hundred_times_leaves_nothing_behind(page: Serve
 
 def test_files_that_are_saved_lie_in_a_private_folder_under_our_names(page: Served, visitor: Visitor) -> None:
     visitor.ask("../../etc/passwd", **KEEPING)
-    path = Path(visitor.light("saved@chat-save-json")["chat-download"]["path"])
+    path = Path(visitor.light("save@chat-save-json")["chat-download"]["path"])
     assert re.fullmatch(r"kvdemo-[a-z]+-[\d-]+\.json", path.name)
 
 

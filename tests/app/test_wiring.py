@@ -71,7 +71,7 @@ def test_every_queued_event_is_in_a_group_with_room_for_more_than_one(page: Serv
 
 def test_every_other_event_skips_the_queue(page: Served) -> None:
     light = {fn.name for fn in events(page) if not fn.queue}
-    assert light >= {"take", "act", "stop", "cleared", "status", "count_tokens", "saved", "plan", "seen"}
+    assert light >= {"take", "act", "stop", "cleared", "status", "count_tokens", "save", "plan", "seen"}
 
 
 def test_no_event_of_the_page_lays_an_overlay_over_what_is_read(page: Served) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.screen import Screen
-from tests.served import Served, real_app, served_puppet
+from tests.served import Served, served_puppet
 
 PATIENCE_MS = 30_000
 # Gradio's own front end says so when a page is left, or loaded again, while it reads a stream.
@@ -40,12 +40,6 @@ def page(tiny_page: Served) -> Iterator[Served]:
     tiny_page.puppet.answer = None
     tiny_page.puppet.let_go()
     tiny_page.puppet.wait_until_idle()
-
-
-@pytest.fixture(scope="package")
-def real_page() -> Iterator[Served]:
-    with real_app() as page:
-        yield page
 
 
 @pytest.fixture

@@ -93,7 +93,10 @@ def started_by_retry(screen: Screen) -> None:
     screen.action("retry").click()
 
 
-@pytest.mark.parametrize("start", [started_by_enter, started_by_button, started_by_example, started_by_retry])
+@pytest.mark.parametrize(
+    "start",
+    [started_by_enter, pytest.param(started_by_button, marks=pytest.mark.slow), started_by_example, started_by_retry],
+)
 def test_stop_is_there_and_works_however_the_run_was_started(
     page: Served, screen: Screen, start: Callable[[Screen], None]
 ) -> None:
@@ -225,7 +228,9 @@ def test_the_panel_follows_the_cache_live_and_says_what_was_reused(page: Served,
     expect(panel).to_contain_text(f"{len(first)} reused")
 
 
-@pytest.mark.parametrize(("strategy", "held"), [("No cache", "0 B"), ("Static cache", "KiB")])
+@pytest.mark.parametrize(
+    ("strategy", "held"), [("No cache", "0 B"), pytest.param("Static cache", "KiB", marks=pytest.mark.slow)]
+)
 def test_a_strategy_is_chosen_under_more_settings(page: Served, screen: Screen, strategy: str, held: str) -> None:
     page.puppet.answer = PLANETS
     screen.unfold("#chat-settings")
@@ -245,7 +250,7 @@ def test_what_was_refused_names_the_limit_and_keeps_the_text(page: Served, scree
     assert page.puppet.forwards == before
 
 
-@pytest.mark.parametrize("how", ["close", "reload"])
+@pytest.mark.parametrize("how", ["close", pytest.param("reload", marks=pytest.mark.slow)])
 def test_leaving_the_page_stops_its_run_and_frees_its_cache(
     page: Served, opened: Callable[..., Screen], how: str
 ) -> None:
@@ -269,6 +274,7 @@ def test_leaving_the_page_stops_its_run_and_frees_its_cache(
     wait_until(lambda: page.backend._engine.turnstile.length == 0, "nobody stands in line")
 
 
+@pytest.mark.slow
 def test_a_second_window_waits_its_turn_and_says_so(page: Served, opened: Callable[..., Screen]) -> None:
     first, second = opened(page), opened(page)
     page.puppet.answer = PLANETS

@@ -136,6 +136,7 @@ def test_a_measurement_can_be_stopped(page: Served, memory: Screen) -> None:
     expect(memory.part("#memory-measure")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_it_answers_while_another_visitors_run_is_going(page: Served, opened: Callable[..., Screen]) -> None:
     other = opened(page)
     with page.puppet.held(after=2):

@@ -252,13 +252,14 @@ def test_the_same_turns_without_reuse_have_caches_as_large_as_the_kept_one_had(b
     backend.release("large")
 
 
-def test_200_visitors_who_come_and_go_leave_memory_and_threads_flat() -> None:
+@pytest.mark.parametrize("visitors", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_visitors_who_come_and_go_leave_memory_and_threads_flat(visitors: int) -> None:
     made = ready_backend()
     for _ in made.chat(ASK, max_new_tokens=4, owner="warm", keep=True):
         pass
     made.release("warm")
     threads = threading.active_count()
-    for number in range(200):
+    for number in range(visitors):
         owner = f"visitor {number}"
         running = made.chat(ASK, max_new_tokens=40, owner=owner, keep=True)
         for _ in range(3 + number % 3):

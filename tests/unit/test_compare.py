@@ -249,6 +249,20 @@ def test_no_run_begins_after_the_operators_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("strategies", "words"),
+    [
+        (("dynamic",), "choose between two"),
+        (("dynamic", "dynamic"), "each may be chosen once"),
+        (([], []), "must be text"),
+        ((None, "none"), "must be text"),
+    ],
+)
+def test_strategies_that_are_no_choice_are_refused_by_name(strategies: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"strategies: .*{words}"):
+        CompareSpec("hi", strategies)
+
+
+@pytest.mark.parametrize(
     ("key", "words"), [("warp", "'warp' is not one of none"), ("offloaded", "needs an accelerator")]
 )
 def test_a_strategy_that_cannot_run_is_named_before_anything_runs(key: str, words: str) -> None:
