@@ -5,9 +5,10 @@ It knows no page: requests come in as facts, events and results go out as facts.
 
 from kvdemo.backend.chat import Chat
 from kvdemo.backend.memory import Memory
+from kvdemo.backend.model import check_model
 from kvdemo.backend.questions import Questions
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "check_model"]
 
 
 class Backend(Chat, Questions, Memory):

@@ -9,9 +9,19 @@ from kvdemo.engine.engine import Engine, LoadModel, load_named
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.requests import Prompt
 from kvdemo.generation.prompt import encode_prompt
+from kvdemo.models.source import resolve
 from kvdemo.settings import Settings
 
-__all__ = ["OverModel"]
+__all__ = ["OverModel", "check_model"]
+
+
+def check_model(settings: Settings) -> None:
+    """Is the model that somebody named there, as far as that can be said without reading it?
+
+    Raises InvalidRequest for what cannot be a name, ModelUnavailable for what is not there or may not be loaded.
+    """
+    if settings.model is not None:
+        resolve(settings.model, settings.home, mode=settings.mode)
 
 
 class OverModel:

@@ -120,7 +120,7 @@ def _needs_full_attention(model: PreTrainedModel) -> str | None:
 def _needs_package(module: str, package: str) -> Reason:
     def reason(model: PreTrainedModel) -> str | None:
         if not _installed(module):
-            return f"It needs the package {package}: pip install -r requirements-quantized.txt"
+            return f"It needs the package {package}: pip install {package}"
         return _needs_full_attention(model)
 
     return reason

@@ -1,4 +1,4 @@
-"""python -m kvdemo chat|compare|grow|prompts|prefix|memory|inspect: the same backend without a browser.
+"""kvdemo chat|compare|grow|prompts|prefix|memory|inspect: the same backend without a browser.
 
 Exit 0: done; 1: a run failed, or what it gave could not be handed over; 2: wrong input, with one line on stderr; 130:
 Ctrl-C or SIGTERM. With --json - stdout holds one JSON document and nothing else; what a person wants to read meanwhile goes
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
+from kvdemo.cli import program
 from kvdemo.cli.ask import Follow, command_of
 from kvdemo.cli.chat import chat
 from kvdemo.cli.inspect import inspect
@@ -21,7 +22,7 @@ from kvdemo.cli.streams import failure_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
 from kvdemo.questions.table import QUESTIONS, Table
 
-__all__ = ["main"]
+__all__ = ["main", "names_of_commands"]
 
 MOVED = {
     "--grow": "kvdemo grow",
@@ -51,11 +52,23 @@ def commands(table: Table, follow: Follow) -> typer.Typer:
     return app
 
 
+def names_of_commands(table: Table = QUESTIONS) -> str:
+    """Each command on a line with what it does, for the help of the program."""
+    said = {
+        str(command.name): (command.callback.__doc__ or "").strip().splitlines()[0]
+        for command in commands(table, last).registered_commands
+        if command.callback is not None
+    }
+    width = max(map(len, said))
+    lines = "".join(f"  {name:{width}}  {words}\n" for name, words in said.items())
+    return f"commands, without a browser ({program()} COMMAND --help says more):\n{lines}"
+
+
 def main(arguments: Sequence[str] | None = None, table: Table = QUESTIONS, follow: Follow = last) -> int:
     """Run the command line; the exit status. follow: takes a question's steps to its result."""
     app = commands(table, follow)
     try:
-        status = app(args=arguments, prog_name="python -m kvdemo", standalone_mode=False)
+        status = app(args=arguments, prog_name=program(), standalone_mode=False)
     except (InvalidRequest, ModelUnavailable) as error:
         return _complain(str(error), 2)
     except KvdemoError as error:

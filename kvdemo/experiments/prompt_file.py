@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.requests import MAX_NEW_TOKENS, checked_int, checked_text
 from kvdemo.facts.text_files import text_of
+from kvdemo.shipped import assets_folder
 
 __all__ = [
     "KINDS",
@@ -33,7 +34,7 @@ __all__ = [
     "representative",
 ]
 
-REPRESENTATIVE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "representative.jsonl"
+REPRESENTATIVE = assets_folder() / "prompts" / "representative.jsonl"
 
 MAX_PROMPTS = 1000
 KINDS = ("text", "jsonl", "csv")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvdemo import __version__
 from kvdemo.facts.results import Environment
+from kvdemo.shipped import checkout
 
 __all__ = ["environment"]
 
@@ -59,8 +60,8 @@ def _processor() -> str:
 
 def _commit() -> str | None:
     """The commit of the checkout this code runs from, None outside one."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
+    root = checkout()
+    if root is None or not (root / ".git").exists():
         return None
     try:
         told = subprocess.run(

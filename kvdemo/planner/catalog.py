@@ -10,15 +10,15 @@ import json
 import re
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.plans import Architecture, FixedState, LayerFootprint, StoredWeights, TokenStream
+from kvdemo.shipped import assets_folder
 
 __all__ = ["architecture", "config", "entry", "names", "packed", "source"]
 
-FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models"
+FOLDER = assets_folder() / "models"
 DEFAULTS = {**asdict(LayerFootprint(index=0, kind="full")), "kind": ""}  # a kind is always written down
 
 

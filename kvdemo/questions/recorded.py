@@ -9,10 +9,11 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import MAX_DOCUMENT_BYTES, loads
 from kvdemo.facts.requests import checked_choice
 from kvdemo.questions.documents import AnyResult, from_any_document
+from kvdemo.shipped import assets_folder
 
 __all__ = ["recorded_names", "recorded_result"]
 
-RESULTS = Path(__file__).resolve().parents[2] / "assets" / "results"
+RESULTS = assets_folder() / "results"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,60}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
@@ -15,19 +14,19 @@ from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.model import ModelFacts
 from kvdemo.in_force.advice import COMPILE_LINES
 from kvdemo.settings import DEFAULT_MODEL
+from kvdemo.shipped import assets_folder
 
 __all__ = ["is_local", "model_id", "model_switches", "reproduce_script", "templates", "to_fill_in"]
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 LOCAL = tuple(f"{what} from the {place} " for what in ("Weights", "Tokenizer alone,") for place in ("folder", "file"))
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 @cache
 def templates() -> Templates:
     """The templates in assets/; those that end in .html.j2 escape whatever is put into them."""
     return Templates(
-        loader=FileSystemLoader(ASSETS),
+        loader=FileSystemLoader(assets_folder()),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,

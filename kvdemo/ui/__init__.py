@@ -1,1 +1,1 @@
-"""The page. Gradio only here, in web/ and in app.py."""
+"""The page. Gradio only here and in web/."""

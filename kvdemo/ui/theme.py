@@ -6,24 +6,23 @@ No file here is fetched by the browser: style and script travel in the page's he
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from kvdemo.charts.colours import dark_rules
 from kvdemo.palette import MEANINGS, PAPER, Paper
+from kvdemo.shipped import assets_folder
 
 __all__ = ["page_style", "style_sheet"]
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 SYSTEM_FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 CODE_FONTS = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
 def page_style() -> dict[str, Any]:
     """Keyword arguments of `launch` that carry the look: theme and head."""
-    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    script = (assets_folder() / "page.js").read_text(encoding="utf-8")
     return {"theme": page_theme(), "head": f"<style>{style_sheet()}</style><script>{script}</script>"}
 
 
@@ -38,7 +37,7 @@ def style_sheet() -> str:
         **{f"--kv-{name}": meaning.dark for name, meaning in MEANINGS.items()},
         **{f"--kv-{name}-text": meaning.dark for name, meaning in MEANINGS.items()},
     }
-    rules = (ASSETS / "style.css").read_text(encoding="utf-8")
+    rules = (assets_folder() / "style.css").read_text(encoding="utf-8")
     keys = "\n".join(f".kv-of-{name} {{background: var(--kv-{name});}}" for name in MEANINGS)
     return f"{_block(':root', light)}\n{_block('.dark', dark)}\n{rules}\n{keys}\n{dark_rules()}"
 

@@ -17,7 +17,7 @@ from kvdemo.generation.ends import end_ids
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
-from kvdemo.models.source import ModelSource, resolve
+from kvdemo.models.source import EMBEDDED_INSTALL, ModelSource, resolve
 from kvdemo.models.thread import ModelThread
 from kvdemo.models.weights import cache_bytes_per_token, weigh
 from kvdemo.settings import Settings
@@ -83,6 +83,23 @@ def test_a_folder_is_loaded_with_its_facts(saved: Path, tmp_path: Path) -> None:
         "weights, 2 of 3",
         "first token, 3 of 3",
     ]
+
+
+@pytest.mark.parametrize(("name", "told"), [(None, True), ("owner/name", False)])
+def test_where_the_default_model_cannot_be_downloaded_the_line_that_installs_it_is_told(
+    name: str | None, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks://x")
+    source = resolve(name, tmp_path, cache=tmp_path / "hub", embedded_package="no_such_package")
+    thread = ModelThread()
+    try:
+        with pytest.raises(ModelUnavailable) as caught:
+            thread.submit(lambda: load(Settings(home=tmp_path), source, thread=thread, progress=print)).result()
+    finally:
+        thread.close()
+    assert "ALL_PROXY" in str(caught.value)
+    assert (EMBEDDED_INSTALL in str(caught.value)) is told
+    assert str(caught.value) == str(caught.value).strip()
 
 
 def test_a_model_of_the_hub_keeps_the_id_that_names_it_to_others(saved: Path, tmp_path: Path) -> None:

