@@ -125,6 +125,7 @@ def test_it_plans_a_known_model(installed: Installed) -> None:
     assert json.loads(told.stdout)["cache_bytes"] == 8192 * 131_072
 
 
+@pytest.mark.slow
 def test_it_writes_a_report(installed: Installed, tmp_path: Path) -> None:
     model, report = tmp_path / "tiny", tmp_path / "report.html"
     tiny_model().save_pretrained(model)
