@@ -122,7 +122,7 @@ def test_the_command_says_its_name_its_version_and_its_commands(installed: Insta
 def test_it_plans_a_known_model(installed: Installed) -> None:
     told = installed.run("kvdemo", "memory", "--model", "Llama-3.1-8B", "--seq-len", "8192", "--json", "-")
     assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["cache_bytes"] == 8192 * 131_072
+    assert json.loads(told.stdout)["cache"]["held_bytes"] == 8192 * 131_072
 
 
 @pytest.mark.slow
