@@ -6,6 +6,7 @@ It knows nothing of runs or models. Missing values (None) are skipped, never cou
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,10 +43,7 @@ class Interval:
 def median(values: Iterable[float | None]) -> float | None:
     """The middle value (the mean of the middle two), None when there is none."""
     known = _known(values)
-    if not known:
-        return None
-    middle = len(known) // 2
-    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    return statistics.median(known) if known else None
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
@@ -94,17 +92,10 @@ def is_clear(values: Sequence[float], within: float = 0.05) -> bool:
 
 def fit_line(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
     """The least squares line through the points, None with fewer than two different xs."""
-    n = len(xs)
-    if n != len(ys):
-        raise ValueError("as many xs as ys are needed")
-    if n < 2:
+    if len(xs) == len(ys) and len(set(xs)) < 2:
         return None
-    mean_x, mean_y = math.fsum(xs) / n, math.fsum(ys) / n
-    around = math.fsum((x - mean_x) ** 2 for x in xs)
-    if around == 0:
-        return None
-    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / around
-    return Line(intercept=mean_y - slope * mean_x, slope=slope)
+    slope, intercept = statistics.linear_regression(xs, ys)
+    return Line(intercept, slope)
 
 
 def line_of_one(steps: Sequence[float]) -> Line | None:
