@@ -88,8 +88,8 @@ def _byte_alphabet() -> list[str]:
 def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any:
     """A LoadedModel around the tiny model, with a thread of its own; close it with `.thread.close()`."""
     from kvdemo.facts.model import ModelFacts
+    from kvdemo.models.continuing import continues
     from kvdemo.models.loaded import ForwardGate, LoadedModel
-    from kvdemo.models.states import continues
     from kvdemo.models.thread import ModelThread
 
     model = tiny_model(**changes) if model is None else model

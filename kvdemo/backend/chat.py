@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Generator
 
-from kvdemo.backend.model import OverModel
+from kvdemo.backend.model import BackendBase
 from kvdemo.caches import strategies as table
 from kvdemo.caches.prefix import kept_slots
 from kvdemo.errors import ContextFull
@@ -22,7 +22,7 @@ __all__ = ["Chat"]
 PREFILL_CHUNK = 512
 
 
-class Chat(OverModel):
+class Chat(BackendBase):
     """The part of the backend that talks."""
 
     def chat(

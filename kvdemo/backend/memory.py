@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from kvdemo.backend.model import OverModel
+from kvdemo.backend.model import BackendBase
 from kvdemo.engine.engine import LoadModel, load_named
 from kvdemo.engine.measuring import measure
 from kvdemo.experiments.json_documents import encoded
@@ -36,7 +36,7 @@ __all__ = ["Memory"]
 MEASURED = ("held_bytes", "storage_bytes", "predicted_bytes")
 
 
-class Memory(OverModel):
+class Memory(BackendBase):
     """The part of the backend that knows configs."""
 
     def __init__(self, settings: Settings, *, load_model: LoadModel = load_named) -> None:

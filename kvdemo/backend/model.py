@@ -12,7 +12,7 @@ from kvdemo.generation.prompt import encode_prompt
 from kvdemo.models.source import resolve
 from kvdemo.settings import Settings
 
-__all__ = ["OverModel", "check_model"]
+__all__ = ["BackendBase", "check_model"]
 
 
 def check_model(settings: Settings) -> None:
@@ -24,7 +24,7 @@ def check_model(settings: Settings) -> None:
         resolve(settings.model, settings.home, mode=settings.mode)
 
 
-class OverModel:
+class BackendBase:
     """What every part of the backend stands on. `load_model` is what tests replace."""
 
     def __init__(self, settings: Settings, *, load_model: LoadModel = load_named) -> None:

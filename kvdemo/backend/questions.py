@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from kvdemo.backend.model import OverModel
+from kvdemo.backend.model import BackendBase
 from kvdemo.backend.tokenizers import Tokenizers
 from kvdemo.engine.engine import LoadModel, load_named
 from kvdemo.engine.shared_prefix import SharedPrefix, text_of_length
@@ -28,7 +28,7 @@ from kvdemo.settings import Settings
 __all__ = ["Questions"]
 
 
-class Questions(OverModel):
+class Questions(BackendBase):
     """The part of the backend that compares."""
 
     def __init__(self, settings: Settings, *, load_model: LoadModel = load_named, questions: Table = QUESTIONS) -> None:

@@ -25,10 +25,10 @@ from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.continuing import unkept_because
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
-from kvdemo.models.states import unkept_because
 from kvdemo.models.thread import ModelThread
 from kvdemo.planner.needs import CacheNeeds
 from kvdemo.settings import Settings

@@ -15,8 +15,8 @@ from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.generation.prompt import bare_ids, encode_prompt
+from kvdemo.models.continuing import unkept_because
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.states import unkept_because
 
 __all__ = ["SharedPrefix", "text_of_length"]
 

@@ -22,8 +22,8 @@ from kvdemo.generation.prompt import EncodedPrompt
 from kvdemo.generation.run import Outcome, Run
 from kvdemo.generation.run_events import RunEvents
 from kvdemo.generation.turnstile import Ticket, Turnstile, until_turn
+from kvdemo.models.continuing import unkept_because
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.states import unkept_because
 
 if TYPE_CHECKING:
     from transformers import Cache

@@ -46,7 +46,7 @@ class LoadedModel:
     """The model, its tokenizer, what is known about both, and the only thread that may run it.
 
     cache_bytes   bytes of one sequence's cache with a strategy and so many positions, None where nobody knows: the planner's
-    continues  a forward of several tokens takes up what an earlier one left in the cache (see states.py)
+    continues  a forward of several tokens takes up what an earlier one left in the cache (see continuing.py)
     encoding   held while the tokenizer encodes: its Rust half refuses two callers at once
     """
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import KvdemoError, ModelUnavailable, is_out_of_memory
 from kvdemo.facts.model import ModelFacts
+from kvdemo.models.continuing import continues
 from kvdemo.models.conversion import convert, converted_folder
 from kvdemo.models.direction import looks_ahead, no_writer, other_purpose
 from kvdemo.models.folder import check_folder
@@ -24,7 +25,6 @@ from kvdemo.models.gguf import SPECIAL_TOKENS, check_gguf
 from kvdemo.models.hub import download
 from kvdemo.models.loaded import ForwardGate, LoadedModel
 from kvdemo.models.source import ModelSource
-from kvdemo.models.states import continues
 from kvdemo.models.thread import ModelThread
 from kvdemo.models.weights import cache_bytes_per_token, weigh
 from kvdemo.settings import DEFAULT_MODEL, Settings

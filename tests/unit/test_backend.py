@@ -24,7 +24,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import MeasureSpec, Message
 from kvdemo.facts.results import ArmFailed, Progress
 from kvdemo.generation.prompt import encode_prompt
-from kvdemo.models.states import STARTS_OVER, STATES_ALONE
+from kvdemo.models.continuing import STARTS_OVER, STATES_ALONE
 from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
 from kvdemo.questions.prefix.spec import PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec

@@ -14,8 +14,8 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
+from kvdemo.models.continuing import STARTS_OVER, STATES_ALONE, continues
 from kvdemo.models.loaded import LoadedModel
-from kvdemo.models.states import STARTS_OVER, STATES_ALONE, continues
 from tests.state_models import jamba, mamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model
 
