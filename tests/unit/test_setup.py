@@ -137,6 +137,13 @@ def test_the_tests_fail_on_warnings_and_name_those_of_others() -> None:
     assert len(filters) <= 6
 
 
+def test_no_test_patches_a_module() -> None:
+    """What a test wants otherwise goes in as an argument; the arguments of a script are no module's."""
+    patching = re.compile(r"monkeypatch\.(setattr|setitem|delattr)\((?!sys, \"argv\")|unittest\.mock|mocker\.")
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert [path.name for path in files if patching.search(path.read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(kvdemo.__path__, "kvdemo.")])
 def test_every_name_a_module_offers_is_there(module: str) -> None:
     if module.endswith("__main__"):
