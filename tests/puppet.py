@@ -55,13 +55,13 @@ class Puppet:
                 outputs.logits[:, -1, answer[said] if 0 <= said < len(answer) else EOS_ID] = 1.0
             return outputs
 
-        def counted(input_ids: Any, **kwargs: Any) -> Any:
+        def counted(inputs: Any, **kwargs: Any) -> Any:
             with self._moved:
                 self._inside += 1
                 self.most_at_once = max(self.most_at_once, self._inside)
-            self._prompt_tokens = int(input_ids.shape[1])
+            self._prompt_tokens = int(inputs.shape[1])
             try:
-                return generate(input_ids, **kwargs)
+                return generate(inputs, **kwargs)
             finally:
                 with self._moved:
                     self._inside -= 1

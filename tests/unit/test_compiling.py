@@ -76,7 +76,7 @@ def test_a_compiled_run_reads_its_prompt_in_one_go_since_every_length_of_a_chunk
 ) -> None:
     needs_compiler(tiny)
     loaded, asked = tiny_loaded(), []
-    loaded.model.generate = lambda _, **options: asked.append(options["prefill_chunk_size"])
+    loaded.model.generate = lambda **options: asked.append(options["prefill_chunk_size"])
     for strategy in ("static", "static-compiled"):
         request = GenerationRequest("hi there", 4, strategy, prefill_chunk=4)
         assert list(stream(loaded, request, turnstile=Turnstile(1)))
