@@ -34,8 +34,8 @@ from kvdemo.facts.plans import (
     StoredWeights,
 )
 from kvdemo.facts.reader import AT_ONCE, Reader
-from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, SamplingParams, checked_int
+from kvdemo.facts.records import FinishReason, RunRecord
+from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, Prompt, SamplingParams, checked_int
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.generation.templated import Templated
 from kvdemo.planner import catalog, geometries, plan
@@ -62,14 +62,19 @@ ARCHITECTURE = Architecture(
     dtype="float32",
     method="traced",
     attention_heads=9,
-    weights=StoredWeights(MODEL.weight_bytes, "as loaded: float32"),
+    weights=StoredWeights(MODEL.weight_bytes or 0, "as loaded: float32"),
     loaded=True,
 )
 PER_TOKEN = MODEL.cache_bytes_per_token
 
 
 def answer_events(
-    words: list[str], *, prompt_tokens: int = 64, strategy: str = "dynamic", step_s: float = 0.04, reason: str = "stop"
+    words: list[str],
+    *,
+    prompt_tokens: int = 64,
+    strategy: str = "dynamic",
+    step_s: float = 0.04,
+    reason: FinishReason = "stop",
 ) -> list[GenerationEvent]:
     """A whole run that says `words`, one token each."""
     reserved = prompt_tokens + 256 if strategy == "static" else None
@@ -89,7 +94,9 @@ def answer_events(
     return events
 
 
-def record_of(words: list[str], times: list[float], prompt_tokens: int, strategy: str, reason: str) -> RunRecord:
+def record_of(
+    words: list[str], times: list[float], prompt_tokens: int, strategy: str, reason: FinishReason
+) -> RunRecord:
     """The record of a run that said `words` at `times`."""
     cached = strategy != "none"
     steps = range(len(words))
@@ -97,7 +104,7 @@ def record_of(words: list[str], times: list[float], prompt_tokens: int, strategy
     read = [prompt_tokens + index - 1 if cached and index else 0 for index in steps]
     return RunRecord(
         strategy=strategy,
-        status={"cancelled": "cancelled", "timed_out": "timed_out"}.get(reason, "ok"),
+        status=reason if reason in ("cancelled", "timed_out") else "ok",
         finish_reason=reason,
         prompt_tokens=prompt_tokens,
         token_ids=tuple(1000 + index for index in steps),
@@ -121,8 +128,10 @@ class FakePrefix:
 
     def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         for event in self.fresh(request):
-            kept = isinstance(event, Finished)
-            yield replace(event, record=replace(event.record, reused_tokens=500)) if kept else event
+            if isinstance(event, Finished):
+                yield replace(event, record=replace(event.record, reused_tokens=500))
+            else:
+                yield event
 
     def prepare(self) -> Generator[Working, None, PreparedPrefix]:
         yield Working(0.0)
@@ -163,9 +172,12 @@ class FakeBackend:
     def strategies(self) -> tuple[StrategyRow, ...]:
         return STRATEGIES
 
-    def count_tokens(self, prompt: str | tuple[Message, ...]) -> int:
+    def count_tokens(self, prompt: Prompt) -> int:
         self.describe()
-        return len(prompt.split()) if isinstance(prompt, str) else 30 + len(prompt[-1].content.split())
+        if isinstance(prompt, str):
+            return len(prompt.split())
+        last = prompt[-1]
+        return 30 + len(last.content.split()) if isinstance(last, Message) else len(prompt)
 
     def chat(
         self,
@@ -178,7 +190,7 @@ class FakeBackend:
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
         reader: Reader = AT_ONCE,
-    ) -> Iterator[GenerationEvent]:
+    ) -> Generator[GenerationEvent, None, None]:
         checked_int("max_new_tokens", max_new_tokens, 1, 4096)
         self.asked.append(
             (messages, {"max_new_tokens": max_new_tokens, "strategy": strategy, "sampling": sampling, "keep": keep})
@@ -192,7 +204,7 @@ class FakeBackend:
         words[-1] = words[-1].rstrip()
         return answer_events(words, prompt_tokens=32 * num_messages, strategy=strategy)
 
-    def _play(self, events: list[GenerationEvent], owner: str, stop: Event) -> Iterator[GenerationEvent]:
+    def _play(self, events: list[GenerationEvent], owner: str, stop: Event) -> Generator[GenerationEvent, None, None]:
         """Every event is told by itself, as to a reader who hears all at once; a script says itself what comes in one go."""
         by_itself = not any(isinstance(event, Working) for event in events)
         try:
@@ -297,7 +309,9 @@ class FakeBackend:
     def plan_document(self, made: MemoryPlan) -> dict[str, object]:
         return plan.as_document(made)
 
-    def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
+    def measure_memory(
+        self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE
+    ) -> Generator[MeasuredPoint, None, None]:
         self.describe()
         for strategy in spec.strategies:
             for length in spec.lengths:
@@ -326,7 +340,7 @@ class FakeBackend:
         longest_answer: int = 1,
         owner: str = "",
         reader: Reader = AT_ONCE,
-    ) -> Iterator[RunRecord]:
+    ) -> Generator[RunRecord, None, None]:
         self.describe()
         for number, messages in enumerate(conversations, start=1):
             if self.step_s:

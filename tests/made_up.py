@@ -15,7 +15,7 @@ from kvdemo.experiments.summary import judge, summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import NOT_LOADED, ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import RunRecord, Status
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
@@ -55,7 +55,7 @@ def run_of(
     order: int = 0,
     prompt_tokens: int = 4,
     text: str = " black and white",
-    status: str = "ok",
+    status: Status = "ok",
     **more: object,
 ) -> RunRecord:
     """One run with these token times; its work and bytes follow from the strategy."""

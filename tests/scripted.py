@@ -75,11 +75,11 @@ class ScriptedRun:
         began_s = told_s = self.clock.now_s
         try:
             yield PromptEncoded(made.prompt_tokens, made.queue_s, made.prepare_s)
-            for index, (token, time_s) in enumerate(zip(made.token_ids, made.token_times_s, strict=True)):
+            for index, (token, time_s) in enumerate(zip(made.token_ids or (), made.token_times_s, strict=True)):
                 if self.stop():
                     ids, times_s = made.token_ids[:index], made.token_times_s[:index]
-                    ended = {"status": "cancelled", "finish_reason": "cancelled"}
-                    yield Finished("cancelled", replace(made, token_ids=ids, token_times_s=times_s, **ended))
+                    said = replace(made, token_ids=ids, token_times_s=times_s)
+                    yield Finished("cancelled", replace(said, status="cancelled", finish_reason="cancelled"))
                     return
                 while told_s + self.beat_s < began_s + time_s:
                     told_s = self.clock.now_s = told_s + self.beat_s

