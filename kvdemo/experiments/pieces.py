@@ -24,6 +24,7 @@ __all__ = [
     "ended_words",
     "factor",
     "factors",
+    "first_error",
     "in_sentence",
     "label_of",
     "machine_words",
@@ -97,6 +98,12 @@ def between_words(ratio: float, low: float | None, high: float | None, count: in
         low, high = 1 / high, 1 / low
     between = f"{format_ratio(low)} to {format_ratio(high)}"
     return f" ({between} over {count} {what})" if count >= ENOUGH else f" on {count} {what} (range {between})"
+
+
+def first_error(results: Iterable[ComparisonResult]) -> Pieces:
+    """What went wrong first, where nothing was completed; nothing where nothing failed."""
+    error = next((run.error for result in results for run in result.runs if run.error), None)
+    return [] if error is None else [(f" {error.rstrip('. ')}.", False)]
 
 
 def ended_words(reason: str, done: int, left: int, what: str) -> Pieces:

@@ -75,7 +75,7 @@ class CacheDecision:
         if self.source == "config.json":
             return "config.json says use_cache: false and there is no generation_config.json."
         return {
-            "call": "the call says use_cache=False.",
+            "call": f"the call says use_cache={self.settings.get('call', False)}.",
             "generation_config.json": "generation_config.json says use_cache: false.",
             "model": "this model's own code keeps none.",
         }.get(self.source, f"{self.source}.")

@@ -51,7 +51,7 @@ def decide(
     model.generation_config = _generation_config(config, generation_config)
     in_force, rest = _in_force(model, call, conflicts)
     value = bool(in_force.use_cache) if in_force is not None else None
-    source = _source(settings, generation_config)
+    source = _source(settings, generation_config, call)
     cache = None
     if in_force is not None:
         _note_ignored(settings, generation_config, in_force, call, conflicts)
@@ -135,8 +135,10 @@ def _in_force(model: Any, call: Mapping[str, Any], conflicts: list[str]) -> tupl
     return in_force, rest
 
 
-def _source(settings: Mapping[str, Any], generation_config: Mapping[str, Any] | None) -> Source:
-    if settings["call"] is not None:
+def _source(
+    settings: Mapping[str, Any], generation_config: Mapping[str, Any] | None, call: Mapping[str, Any]
+) -> Source:
+    if "use_cache" in call:  # None counts, too: it takes the place of what the files say, and is no cache
         return "call"
     if settings["generation_config.json"] is not None:
         return "generation_config.json"
@@ -158,7 +160,7 @@ def _note_ignored(
         conflicts.append("config.json says use_cache: false, but generation_config.json exists, so that is not read.")
     if settings["call"] is not None and settings["generation_config.json"] not in (None, settings["call"]):
         conflicts.append("The call overrides use_cache of generation_config.json.")
-    if in_force.use_cache is False and in_force.cache_implementation is not None:
+    if not in_force.use_cache and in_force.cache_implementation is not None:
         conflicts.append(f"cache_implementation={in_force.cache_implementation!r} has no effect: the cache is off.")
     if in_force.cache_implementation == "paged":
         conflicts.append("cache_implementation='paged' switches generate to continuous batching.")

@@ -85,6 +85,8 @@ def asking_for(hub_id: str) -> Iterator[None]:
         raise ModelUnavailable(_unreachable(hub_id, problem))
     if not ENDPOINT.fullmatch(constants.ENDPOINT):
         raise ModelUnavailable(_unreachable(hub_id, "HF_ENDPOINT is not an address, such as https://hub.example"))
+    # The client tells of each of its five tries; what came of them is told here, once.
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     try:
         yield
     except KvdemoError:
@@ -100,7 +102,7 @@ def asking_for(hub_id: str) -> Iterator[None]:
     except OfflineModeIsEnabled:
         raise ModelUnavailable(_unreachable(hub_id, "the network is switched off (HF_HUB_OFFLINE)")) from None
     except Exception as error:  # whichever HTTP library the client uses; the message may quote the token
-        log.error("asking the hub for %s failed: %s", hub_id, type(error).__name__)
+        log.info("asking the hub for %s failed: %s", hub_id, type(error).__name__)
         why = "the hub cannot be reached"
         if isinstance(error, UnicodeEncodeError) or type(error).__name__ == "LocalProtocolError":
             why = "the token (HF_TOKEN) holds characters that no token has"

@@ -39,6 +39,17 @@ def play(spec: GrowthSpec, **options: Any) -> tuple[list[Any], GrowthResult, Scr
     return steps, result, run
 
 
+def test_where_no_point_was_completed_the_headline_says_why() -> None:
+    def failing(request: GenerationRequest, _earlier: int) -> RunRecord:
+        return record(request.strategy, status="failed", error="The run failed: its logits are not numbers")
+
+    run = ScriptedRun(failing)
+    *_, result = grow(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5,)), bench_of(run))
+    assert plain(growth_headline(result)) == (
+        "No point was completed, so there is nothing to compare. The run failed: its logits are not numbers."
+    )
+
+
 def test_a_given_grid_is_every_prompt_with_every_answer_that_fits_cheapest_first() -> None:
     spec = GrowthSpec("text", prompt_tokens=(100, 10), new_tokens=(20, 5), longest_tokens=110)
     assert chosen_points(spec) == ((10, 5), (10, 20), (100, 5))

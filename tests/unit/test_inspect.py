@@ -71,6 +71,7 @@ def seen_by_the_forwards(path: Path, **call: Any) -> list[int]:
         (False, True, {}, "generation_config.json", True),
         (False, "absent", {"use_cache": True}, "call", True),
         (True, True, {"use_cache": False}, "call", False),
+        (True, True, {"use_cache": None}, "call", False),
     ],
 )
 def test_what_is_said_is_what_the_forwards_see(
@@ -86,6 +87,11 @@ def test_what_is_said_is_what_the_forwards_see(
 def test_a_cache_that_training_switched_off_is_told_with_the_file_that_is_missing(tmp_path: Path) -> None:
     decision = inspect(folder_with(tmp_path, False, "absent"))
     assert decision.sentence() == "cache off: config.json says use_cache: false and there is no generation_config.json."
+
+
+def test_a_call_that_says_none_is_named_as_the_one_that_switched_the_cache_off(tmp_path: Path) -> None:
+    decision = inspect(folder_with(tmp_path, True, True), use_cache=None)
+    assert decision.sentence() == "cache off: the call says use_cache=None."
 
 
 def test_the_usual_case_is_told_in_one_line(tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ def test_a_set_that_became_slower_is_told_in_one_direction() -> None:
     )
 
 
+def test_where_no_prompt_was_completed_the_headline_says_why() -> None:
+    def failing(request: GenerationRequest, _earlier: int) -> RunRecord:
+        return record(request.strategy, status="failed", error="The run failed: its logits are not numbers")
+
+    *_, result = prompt_set(PromptSetSpec(rows_of("a", "b"), max_new_tokens=5), bench_of(ScriptedRun(failing)))
+    assert plain(prompt_set_headline(result)) == (
+        "No prompt was completed, so there is nothing to compare. The run failed: its logits are not numbers."
+    )
+
+
 def test_a_row_has_its_own_system_prompt_and_length() -> None:
     row = PromptRow("Why?", "a", "Be brief.", 3)
     _, _, run = play(PromptSetSpec((row,), max_new_tokens=10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -112,7 +113,15 @@ def test_what_the_hubs_client_raises_is_one_line_that_quotes_nothing(
     with pytest.raises(ModelUnavailable, match=words) as caught, asking_for("owner/name"):
         raise error
     assert "secret" not in str(caught.value) + caplog.text
+    # One line, and that is raised.
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert "\n" not in str(caught.value)
+
+
+def test_the_tries_of_the_hubs_client_are_not_told_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    with asking_for("owner/name"):
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+    assert caplog.records == []
 
 
 def test_how_the_page_is_served_is_not_read_from_the_environment() -> None:

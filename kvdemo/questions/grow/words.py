@@ -11,6 +11,7 @@ from kvdemo.experiments.pieces import (
     ended_words,
     factor,
     factors,
+    first_error,
     label_of,
     scope_words,
 )
@@ -42,6 +43,7 @@ def headline(result: GrowthResult) -> Pieces:
         pieces.append((f" {words}" if pieces else words, True))
     if not pieces:
         pieces.append(("No point was completed, so there is nothing to compare.", True))
+        pieces += first_error(item.result for item in result.points)
     elif result.spec.rounds < ENOUGH:
         rounds = "one round" if result.spec.rounds == 1 else f"{result.spec.rounds} rounds"
         pieces.append((f" A first look: {rounds} at each point.", False))

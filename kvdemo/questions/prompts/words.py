@@ -11,6 +11,7 @@ from kvdemo.experiments.pieces import (
     ended_words,
     factor,
     factors,
+    first_error,
     label_of,
     scope_words,
 )
@@ -39,6 +40,7 @@ def headline(result: PromptSetResult) -> Pieces:
             pieces.append((f" The tokens differ on {many} {'prompt' if many == 1 else 'prompts'}.", False))
     if not pieces:
         pieces.append(("No prompt was completed, so there is nothing to compare.", True))
+        pieces += first_error(item.result for item in result.prompts)
     return [*pieces, *ended_words(result.stopped_because, len(result.prompts), len(result.not_run), "prompts")]
 
 
