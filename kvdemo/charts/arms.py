@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from kvdemo.charts.look import clean
+from kvdemo.charts.plain_text import clean
 from kvdemo.experiments import summary as summaries
 from kvdemo.experiments.comparison import AGAIN, ArmSummary, ComparisonResult
 from kvdemo.facts.records import RunRecord

@@ -21,7 +21,6 @@ __all__ = [
     "TEXT_PX",
     "Spot",
     "blank",
-    "clean",
     "glyph",
     "note",
     "thin",
@@ -46,16 +45,6 @@ _BUTTONS = [
 
 
 GRID = faint(GREY, 0.2)
-
-
-def clean(text: str, *, max_chars: int = 60) -> str:
-    """Text from a model, a prompt or a file as plotly shows it word for word: no tag, no template, one line."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    if len(line) > max_chars:
-        line = line[: max_chars - 1] + "…"
-    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("{", "&#123;")):
-        line = line.replace(char, entity)
-    return line
 
 
 def glyph(meaning: Meaning) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from kvdemo.charts.lines import banner, banner_px, line_label, strong_line
-from kvdemo.charts.look import GREY, TEXT_PX, Spot, blank, clean, note
+from kvdemo.charts.look import GREY, TEXT_PX, Spot, blank, note
 from kvdemo.charts.memory_growth_lines import (
     GROWS_WITH,
     Crossing,
@@ -24,6 +24,7 @@ from kvdemo.charts.memory_growth_lines import (
     longest,
 )
 from kvdemo.charts.placing import Label, Sheet, text_px
+from kvdemo.charts.plain_text import clean
 from kvdemo.facts.plans import MeasuredPoint, MemoryPlan
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count
 from kvdemo.palette import MEANINGS, Meaning, of_strategy

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kvdemo.charts.look import clean, glyph
+from kvdemo.charts.look import glyph
+from kvdemo.charts.plain_text import clean
 from kvdemo.facts.plans import MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.palette import MEANINGS, Meaning, of_strategy

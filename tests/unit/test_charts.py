@@ -17,8 +17,9 @@ import pytest
 from kvdemo.charts.chat_charts import answer_steps_chart, first_token_chart
 from kvdemo.charts.colours import dark_rules, faint
 from kvdemo.charts.layer_charts import layer_chart, sharing_chart
-from kvdemo.charts.look import clean, thin
+from kvdemo.charts.look import thin
 from kvdemo.charts.memory_growth_chart import growth_chart
+from kvdemo.charts.plain_text import clean
 from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import StrategyRow

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from kvdemo.charts.lines import banner, banner_px
-from kvdemo.charts.look import blank, clean
+from kvdemo.charts.look import blank
+from kvdemo.charts.plain_text import clean
 from kvdemo.facts.units import format_count
 from kvdemo.palette import MEANINGS
 from kvdemo.questions.conversations.spec import ConversationReuse, ConversationsResult, TurnReuse

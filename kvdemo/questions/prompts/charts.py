@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from kvdemo.charts.arms import meaning_of
-from kvdemo.charts.look import GREY, TEXT_PX, Spot, blank, clean, note
+from kvdemo.charts.look import GREY, TEXT_PX, Spot, blank, note
+from kvdemo.charts.plain_text import clean
 from kvdemo.facts.units import format_count, format_ratio
 from kvdemo.palette import MEANINGS, of_strategy
 from kvdemo.questions.prompts.spec import PromptSetResult
