@@ -42,6 +42,7 @@ from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from tests.made_up import advice_of
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.many import events_of_many
 from tests.tiny import tiny_tokenizer
 
 __all__ = ["STRATEGIES", "FakeBackend", "answer_events"]
@@ -265,6 +266,7 @@ class FakeBackend:
             run=run,
             count=lambda request: self.count_tokens(request.prompt),
             text_of=lambda _, length: (" ".join(["word"] * length), length),
+            run_many=events_of_many,
             share=lambda *_: FakePrefix(run),
             stop=stop.is_set,
         )

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kvdemo.caches.strategies import strategy_of
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult, Verdict
@@ -13,6 +14,7 @@ from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.experiments.question import AnyResult
 from kvdemo.experiments.summary import judge, summarise
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
+from kvdemo.facts.load import ManyRecord
 from kvdemo.facts.model import NOT_LOADED, ModelFacts
 from kvdemo.facts.plans import Architecture, LayerFootprint, MemoryPlan, MemoryRequest
 from kvdemo.facts.records import RunRecord, Status
@@ -32,11 +34,14 @@ from kvdemo.questions.conversations.spec import (
     TurnReuse,
 )
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
+from kvdemo.questions.load.spec import LoadPoint, LoadResult, LoadSpec, ModeRun
+from kvdemo.questions.load.summary import compared
 from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.many import many_record
 
 SHAPES = {  # first pass, first step, s; slope, s per token
     "none": (0.091, 0.085, 0.0011),
@@ -201,12 +206,47 @@ def conversations_of(lost: int = 3) -> ConversationsResult:
     )
 
 
+def load_of(
+    requests: int = 4,
+    *,
+    rounds: int = 2,
+    new_tokens: int = 6,
+    sweep: Sequence[int] = (),
+    modes: Sequence[str] = ("one-by-one", "padded", "continuous"),
+    change: Callable[[str, int, ManyRecord], ManyRecord] = lambda _mode, _round, record: record,
+    **more: Any,
+) -> LoadResult:
+    """A load whose batches serve all rows in little more than the time of one. change: (mode, round, record) -> another."""
+    spec = LoadSpec(
+        (PromptRow("The red cat was", "prompt"),),
+        requests=requests,
+        modes=tuple(modes),
+        max_new_tokens=new_tokens,
+        rounds=max(1, rounds),
+        sweep=tuple(sweep),
+        **more,
+    )
+    points = tuple(
+        LoadPoint(
+            number,
+            tuple(
+                ModeRun(key, at, order, change(key, at, many_record(spec.request(key, number))))
+                for at in range(rounds + 1)
+                for order, key in enumerate(spec.modes, 1)
+            ),
+        )
+        for number in (requests, *sweep)
+    )
+    return LoadResult(spec, MODEL, ENVIRONMENT, points, compared(spec, points[0], MODEL, {}))
+
+
 RESULTS: dict[str, Callable[[], AnyResult]] = {
     "faster": lambda: result_of(rounds=2, new_tokens=12),
     "prompts": lambda: prompt_set_of(("one", "two")),
     "grow": lambda: growth_of(prompts=(16, 32), answers=(4, 8)),
     "prefix": lambda: prefix_of(3),
     "conversations": conversations_of,
+    "load": lambda: load_of(sweep=(2,)),
 }
 """One made-up result per row of the table of questions, by the row's key."""
 
@@ -277,11 +317,30 @@ def unknown_growth() -> GrowthResult:
     return replace(known, points=tuple(replace(p, result=unknown_comparison(p.result)) for p in known.points))
 
 
+def unknown_load() -> LoadResult:
+    """Of which only the texts and how many tokens there were is known."""
+
+    def blank(_mode: str, _round: int, record: ManyRecord) -> ManyRecord:
+        nothing: dict[str, Any] = {
+            "forwards": None,
+            "padding_positions": None,
+            "reserved_cache_bytes": None,
+            "peak_cache_bytes": None,
+            "reused_tokens": None,
+            "num_pages": None,
+            "page_bytes": None,
+        }
+        return replace(record, runs=tuple(unknown_run(run) for run in record.runs), **nothing)
+
+    return load_of(change=blank)
+
+
 UNKNOWN: dict[str, Callable[[], AnyResult]] = {
     "faster": lambda: unknown_comparison(result_of(rounds=6, new_tokens=12)),
     "prompts": unknown_prompt_set,
     "grow": unknown_growth,
     "prefix": unknown_prefix,
+    "load": unknown_load,
 }
 """The same with runs of which only text, times and numbers of tokens are known."""
 

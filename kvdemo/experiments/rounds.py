@@ -187,7 +187,7 @@ class Rounds(Generic[O]):
     def _enough(self, number: int) -> StopReason | None:
         """Why no further round is needed after this one, None when one is."""
         alive = self.alive()
-        if self.arms[0] not in alive or len(alive) < 2:
+        if self.arms[0] not in alive or len(alive) < min(2, len(self.arms)):
             return "failed"
         if self.limits.until_clear is None:
             return "rounds" if number >= self.limits.rounds else None

@@ -8,13 +8,14 @@ from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.questions.conversations.question import CONVERSATIONS
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.grow.question import GROW
+from kvdemo.questions.load.question import LOAD
 from kvdemo.questions.prefix.question import PREFIX
 from kvdemo.questions.prompts.question import PROMPTS
 
 __all__ = ["QUESTIONS", "Table", "asked_by", "question_of"]
 
 Table = tuple[Question[Any, Any], ...]
-QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, CONVERSATIONS)
+QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, LOAD, CONVERSATIONS)
 
 
 def asked_by(spec: object, table: Table = QUESTIONS) -> Question[Any, Any]:

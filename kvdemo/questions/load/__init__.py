@@ -1,0 +1,1 @@
+"""With many at once? The same requests one by one, as a padded batch, and by continuous batching."""

@@ -1,0 +1,208 @@
+"""With many at once? The form: which prompts, how many requests and how they arrive, the modes, and a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.form_parts import run_line
+from kvdemo.components.form_values import budget_s, lengths, notice, refusal
+from kvdemo.components.markup import fragment
+from kvdemo.components.so_far import SoFar
+from kvdemo.components.uploads import read_upload
+from kvdemo.components.wiring import LIGHT, bound
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompt_file, read_prompts, representative
+from kvdemo.experiments.question import Form, FormBackend, Page
+from kvdemo.facts.load import MAX_REQUESTS
+from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int, checked_number
+from kvdemo.questions.load import words
+from kvdemo.questions.load.spec import MODES, LoadSpec
+from kvdemo.settings import Settings
+
+__all__ = ["PAGE", "LoadForm", "form"]
+
+TYPED, SHIPPED, UPLOADED = "Typed, one per line", "The representative set", "From a file"
+PROMPT = "The red cat was"
+REQUESTS, NEW_TOKENS, ROUNDS, BUDGET_MIN = 8, 32, 1, 5
+CHOSEN = ("one-by-one", "padded", "continuous")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadForm:
+    """The settings as they come from the form, unchecked. rows: out of an uploaded file."""
+
+    source: Any = TYPED
+    typed: Any = PROMPT
+    rows: Any = ()
+    requests: Any = REQUESTS
+    new_tokens: Any = NEW_TOKENS
+    rounds: Any = ROUNDS
+    modes: Any = CHOSEN
+    rate: Any = None
+    sweep: Any = ""
+    target_ttft: Any = None
+    target_request: Any = None
+    as_chat: Any = False
+    page_size: Any = 128
+    pages: Any = None
+    budget_min: Any = BUDGET_MIN
+
+    def prompts(self) -> tuple[PromptRow, ...]:
+        if self.source == SHIPPED:
+            return representative()
+        if self.source == UPLOADED:
+            if not self.rows:
+                raise InvalidRequest("prompts", "choose a file first, or another source")
+            return tuple(self.rows)
+        return read_prompts(self.typed if isinstance(self.typed, str) else "", "text")
+
+    def spec(self, backend: FormBackend) -> LoadSpec:
+        """Checked; InvalidRequest names the field."""
+        if not isinstance(self.modes, list | tuple) or not all(isinstance(key, str) for key in self.modes):
+            raise InvalidRequest("modes", "choose at least one")
+        return LoadSpec(
+            prompts=self.prompts(),
+            requests=checked_int("requests", self.requests, 1, MAX_REQUESTS),
+            modes=tuple(self.modes),
+            max_new_tokens=checked_int("max_new_tokens", self.new_tokens, 1, MAX_NEW_TOKENS),
+            rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
+            rate_per_s=_number("rate_per_s", self.rate, 0.001, 1000),
+            sweep=lengths("sweep", self.sweep),
+            target_ttft_s=_number("target_ttft_s", self.target_ttft, 0.001, 86_400),
+            target_request_s=_number("target_request_s", self.target_request, 0.001, 86_400),
+            as_chat=self.as_chat is True,
+            page_size=checked_int("page_size", self.page_size, 4, 4096),
+            num_pages=None if self.pages is None else checked_int("num_pages", self.pages, 1, 1_000_000),
+            time_budget_s=budget_s(self.budget_min),
+        )
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float | None:
+    """An empty field: none."""
+    return None if value is None else checked_number(name, value, low, high)
+
+
+def form(backend: FormBackend, settings: Settings) -> Form:
+    """Lay the form out in the current Blocks; its own events are wired here."""
+    rows = gr.State(())
+    with gr.Column(elem_classes="kv-card", elem_id="compare-load-form"):
+        with gr.Row(elem_id="compare-load-line"):
+            source = gr.Radio(
+                [TYPED, SHIPPED, UPLOADED],
+                value=TYPED,
+                label="Prompts, taken in turn",
+                scale=6,
+                min_width=260,
+                elem_id="compare-load-source",
+            )
+            requests = gr.Number(
+                REQUESTS, label="Requests at once", scale=1, min_width=120, elem_id="compare-load-requests"
+            )
+            new_tokens = gr.Number(
+                NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-load-new-tokens"
+            )
+            rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-load-rounds")
+        typed = gr.Textbox(PROMPT, label="One prompt per line", lines=2, max_lines=10, elem_id="compare-load-typed")
+        upload = gr.UploadButton(
+            "Choose a file",
+            type="filepath",
+            file_types=[".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md"],
+            size="sm",
+            scale=0,
+            min_width=130,
+            visible=False,
+            elem_id="compare-load-upload",
+        )
+        modes, start, stop = run_line(
+            lambda: gr.CheckboxGroup(
+                [(mode.label, mode.key) for mode in MODES],
+                value=list(CHOSEN),
+                label="Served how? The first with every other",
+                scale=6,
+                elem_id="compare-load-modes",
+            ),
+            "load",
+        )
+        with gr.Accordion("More settings", open=False, elem_id="compare-load-settings", elem_classes="kv-more"):
+            with gr.Row(elem_classes="kv-budget-line"):
+                rate = gr.Number(
+                    None, label="Requests a second (empty: all together)", min_width=220, elem_id="compare-load-rate"
+                )
+                sweep = gr.Textbox(
+                    label="Further numbers of requests",
+                    placeholder="none; or 1, 2, 4, 16",
+                    min_width=220,
+                    elem_id="compare-load-sweep",
+                )
+            with gr.Row(elem_classes="kv-budget-line"):
+                target_ttft = gr.Number(
+                    None,
+                    label="Target, first token, s (empty: none)",
+                    min_width=220,
+                    elem_id="compare-load-target-ttft",
+                )
+                target_request = gr.Number(
+                    None,
+                    label="Target, complete request, s (empty: none)",
+                    min_width=220,
+                    elem_id="compare-load-target-request",
+                )
+            with gr.Row(elem_classes="kv-budget-line"):
+                page_size = gr.Number(128, label="Tokens of a page", min_width=160, elem_id="compare-load-page-size")
+                pages = gr.Number(
+                    None, label="Pages (empty: enough for all)", min_width=200, elem_id="compare-load-pages"
+                )
+                budget = gr.Number(
+                    BUDGET_MIN,
+                    label="Time budget, minutes (empty: none)",
+                    min_width=200,
+                    elem_id="compare-load-budget",
+                )
+            as_chat = gr.Checkbox(False, label="Send each prompt as a chat message", elem_id="compare-load-as-chat")
+        place = fragment(elem_id="compare-load-notice")
+    fields = [
+        *(source, typed, rows, requests, new_tokens, rounds, modes, rate, sweep),
+        *(target_ttft, target_request, as_chat, page_size, pages, budget),
+    ]
+    source.input(show_source, source, [typed, upload], **LIGHT)
+    uploading: Callable[..., dict[Any, Any]] = bound(uploaded, settings.limits.upload_bytes, rows, place)
+    upload.upload(uploading, upload, [rows, place], **LIGHT)
+    return Form(fields, start, stop, place)
+
+
+def show_source(source: Any) -> list[Any]:
+    """The box for typing, or the button for a file."""
+    return [gr.update(visible=source == TYPED), gr.update(visible=source == UPLOADED)]
+
+
+def uploaded(limit_bytes: int, rows: Any, place: Any, path: Any) -> dict[Any, Any]:
+    """The prompts of a file, or what is wrong with it; then those of the file before stay."""
+    name = PurePath(path).name if isinstance(path, str) else ""
+    try:
+        found = read_prompt_file(read_upload(path, limit_bytes), kind_of(name))
+    except KvdemoError as error:
+        return {place: notice(refusal(error))}
+    return {rows: found.rows, place: notice(f"{name[:80]}: {len(found.rows):,} prompts.")}
+
+
+PAGE = Page(
+    form=form,
+    read=lambda backend, *values: LoadForm(*values).spec(backend),
+    figures=("timeline", "pages", "throughput", "latency"),
+    live=lambda _spec, _rows: SoFar(words.so_far),
+    labels={
+        "requests": "Requests at once",
+        "modes": "Served how?",
+        "rate_per_s": "Requests a second",
+        "sweep": "Further numbers of requests",
+        "target_ttft_s": "Target, first token",
+        "target_request_s": "Target, complete request",
+        "page_size": "Tokens of a page",
+        "num_pages": "Pages",
+    },
+)
