@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.screen import Screen
 from tests.served import Served, served_puppet
@@ -42,15 +42,40 @@ def page(tiny_page: Served) -> Iterator[Served]:
     tiny_page.puppet.wait_until_idle()
 
 
+@pytest.fixture(scope="package")
+def profiles(chromium: Browser) -> dict[str, BrowserContext]:
+    """The browser's profiles by their options: in one that was used before, half of the page's start is in the cache."""
+    return {}
+
+
 @pytest.fixture
-def opened(chromium: Browser) -> Iterator[Callable[..., Screen]]:
-    """Opens a page in a window of its own, watched until the end of the test."""
-    contexts, faults = [], []
+def opened(chromium: Browser, profiles: dict[str, BrowserContext]) -> Iterator[Callable[..., Screen]]:
+    """Opens a page in a window of its own, watched until the end of the test.
+
+    Every window of a test has a profile of its own, without anything stored; the first one's scripts are in the cache.
+    """
+    contexts: list[BrowserContext] = []
+    tabs: list[Page] = []
+    faults: list[str] = []
+
+    def new_context(options: dict[str, Any]) -> BrowserContext:
+        return chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+
+    def empty_tab(served: Served, options: dict[str, Any]) -> Page:
+        if tabs:
+            contexts.append(new_context(options))
+            return contexts[-1].new_page()
+        known = repr(sorted(options.items()))
+        context = profiles[known] = profiles.get(known) or new_context(options)
+        context.clear_cookies()
+        tab = context.new_page()
+        tab.goto(f"{served.url}/robots.txt")  # any address of the page's origin, whose store is emptied
+        tab.evaluate("localStorage.clear(); sessionStorage.clear()")
+        return tab
 
     def open_page(served: Served, path: str = "/", **options: Any) -> Screen:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        tab = context.new_page()
+        tab = empty_tab(served, options)
+        tabs.append(tab)
         tab.set_default_timeout(PATIENCE_MS)
         _watch(tab, urlsplit(served.url).netloc, faults)
         tab.goto(served.url + path)
@@ -59,6 +84,8 @@ def opened(chromium: Browser) -> Iterator[Callable[..., Screen]]:
         return screen
 
     yield open_page
+    for tab in tabs:
+        tab.close()
     for context in contexts:
         context.close()
     assert faults == []
