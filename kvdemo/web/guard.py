@@ -251,12 +251,12 @@ def _is_local_path(path: str) -> bool:
 
 
 def _authority(value: str, default_port: int | None = None) -> tuple[str, int | None] | None:
-    """host[:port] as (lower-case host, port); None when it is anything else."""
+    """host[:port] as (lower-case host, port), without the dot that may end a full name; None when it is anything else."""
     match = _AUTHORITY.fullmatch(value)
     if match is None:
         return None
     port = int(match[2]) if match[2] else default_port
-    return (match[1].lower(), port) if port is None or port < 65_536 else None
+    return (match[1].lower().removesuffix("."), port) if port is None or port < 65_536 else None
 
 
 def _is_ip_address(name: str) -> bool:

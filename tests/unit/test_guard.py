@@ -118,6 +118,8 @@ ALLOWED = ("kv.example", ".lab.example")
         ("127.0.0.1", "my-machine:7860", False),  # nobody asks for it by that name there, but for a rebound one
         ("127.0.0.1", "kv.example", True),
         ("0.0.0.0", "KV.example:443", True),
+        ("127.0.0.1", "kv.example.:443", True),  # the same name, written in full
+        ("127.0.0.1", "kv.example..", False),
         ("127.0.0.1", "v.example", False),
         ("127.0.0.1", "a.kv.example", False),
         ("127.0.0.1", "lab.example", True),
