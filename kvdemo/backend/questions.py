@@ -59,7 +59,7 @@ class Questions(BackendBase):
 
     def recorded_result(self, name: str) -> AnyResult:
         """The shipped result of this name; InvalidRequest for any other name."""
-        return recorded_result(name)
+        return recorded_result(name, table=self.questions)
 
     def _tokenizer_bench(self, name: str | None, stop: threading.Event, reader: Reader) -> Bench:
         """The tokenizer of the model called `name` (None: the one that is or would be loaded); no weights are waited for."""

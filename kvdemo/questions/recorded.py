@@ -9,6 +9,7 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import MAX_DOCUMENT_BYTES, loads
 from kvdemo.facts.requests import checked_choice
 from kvdemo.questions.documents import AnyResult, from_any_document
+from kvdemo.questions.table import QUESTIONS, Table
 from kvdemo.shipped import assets_folder
 
 __all__ = ["recorded_names", "recorded_result"]
@@ -22,12 +23,12 @@ def recorded_names(folder: Path = RESULTS) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.json") if path.is_file() and NAME.fullmatch(path.stem)))
 
 
-def recorded_result(name: str, folder: Path = RESULTS) -> AnyResult:
-    """The result of this name; InvalidRequest for another name, and for a file that is none."""
+def recorded_result(name: str, folder: Path = RESULTS, table: Table = QUESTIONS) -> AnyResult:
+    """The result of this name, of a question of the table; InvalidRequest for another name, and for a file that is none."""
     path = folder / f"{checked_choice('results', name, recorded_names(folder))}.json"
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InvalidRequest("results", f"{name} is larger than {MAX_DOCUMENT_BYTES // 2**20} MiB")
     try:
-        return from_any_document(loads(path.read_bytes()))
+        return from_any_document(loads(path.read_bytes()), table)
     except OSError as error:
         raise InvalidRequest("results", f"{name} cannot be read") from error
