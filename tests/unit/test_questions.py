@@ -46,6 +46,7 @@ class Row:
     """What the matrix puts into a question.
 
     small    values of the form by element, so that it runs quickly; bad: one that is refused, under the name `named`
+    drawn    whether that much is enough for a chart
     command  arguments that ask it quickly; bad_command: that are refused, with the field's name
     """
 
@@ -57,6 +58,7 @@ class Row:
     bad_command: tuple[str, ...]
     field: str
     files: Mapping[str, str] = field(default_factory=dict)
+    drawn: bool = True
 
 
 ROWS = {
@@ -98,6 +100,19 @@ ROWS = {
         field="question",
         files={"system.txt": "You are careful and answer in few words."},
     ),
+    "conversations": Row(
+        result=RESULTS["conversations"],
+        small={"pages": "16"},
+        drawn=False,
+        bad={"pages": "16, many"},
+        named="Page sizes: ",
+        command=("talk.jsonl", "--page-size", "16"),
+        bad_command=("talk.jsonl", "--page-size", "0"),
+        field="page_sizes",
+        files={
+            "talk.jsonl": '{"messages": [{"role": "user", "content": "Name a planet."}, {"role": "assistant", "content": "Mars."}]}\n'
+        },
+    ),
     "soon": Row(
         result=soon_of,
         small={},
@@ -124,6 +139,13 @@ def question(request: pytest.FixtureRequest) -> Question[Any, Any]:
 @cache  # results are frozen
 def made_up(key: str) -> AnyResult:
     return ROWS[key].result()
+
+
+def places(question: Question[Any, Any], result: AnyResult) -> list[Mapping[str, object]]:
+    """What each row of its spreadsheet begins with."""
+    if question.rows is None:
+        return [place for place, _ in question.runs(result)]
+    return [{name: value for name, value in row.items() if isinstance(value, int)} for row in question.rows(result)]
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -162,11 +184,12 @@ def test_it_runs_on_the_page(demo: gr.Blocks, backend: FakeBackend, question: Qu
     last, key = views[-1], f"compare-{question.key}"
     assert type(backend.asked_specs[-1]) is question.spec
     assert "kv-headline-text" in last[f"{key}-headline"]
-    assert "Every run (" in last[f"{key}-tables"]
+    assert question.words.CAPTION in last[f"{key}-tables"]
+    assert ("Every run (" in last[f"{key}-tables"]) is (question.rows is None)
     assert last[f"{key}-notice"] == ""
     assert last[f"{key}-answer"]["visible"] is True
-    assert last[f"{key}-{question.page().figures[0]}"]["visible"] is True
-    assert len(views) > 2, "it tells while it runs"
+    assert last[f"{key}-charts"]["visible"] is ROWS[question.key].drawn
+    assert len(views) > 1, "it tells while it runs"
 
 
 def test_bad_input_is_refused_on_the_page_by_the_name_of_its_field(
@@ -226,10 +249,10 @@ def test_its_command_asks_it_prints_it_and_writes_every_file(
     result = from_any_document(loads((at_work / "a.json").read_bytes()), TABLE)
     assert question_of(result, TABLE) is question
     assert out.startswith(plain(question.words.headline(result)))
-    assert question.table(result).rows[0][0][:20] in out
+    assert all(row[0][:20] in out for row in question.table(result).rows)
     assert "What is not yet known" in (at_work / "a.html").read_text(encoding="utf-8")
     rows = list(csv.reader(io.StringIO((at_work / "a.csv").read_text(encoding="utf-8-sig"), newline="")))
-    assert len(rows) == 1 + sum(1 for _ in question.runs(result))
+    assert len(rows) == 1 + len(places(question, result))
 
 
 def test_bad_input_is_refused_by_its_command_in_one_line_with_the_field(
@@ -286,12 +309,12 @@ def test_it_has_a_report_in_html_and_in_markdown(question: Question[Any, Any]) -
         assert cell in mark
 
 
-def test_it_has_a_row_per_run_as_csv(question: Question[Any, Any]) -> None:
+def test_it_has_a_row_per_run_or_whatever_it_counts_as_csv(question: Question[Any, Any]) -> None:
     result = made_up(question.key)
     rows = list(csv.DictReader(io.StringIO(runs_csv(result, TABLE), newline="")))
-    places = [place for place, _ in question.runs(result)]
-    assert len(rows) == len(places)
-    for row, place in zip(rows, places, strict=True):
+    expected = places(question, result)
+    assert len(rows) == len(expected) > 0
+    for row, place in zip(rows, expected, strict=True):
         assert {name: row[name] for name in place} == {name: str(value) for name, value in place.items()}
 
 

@@ -72,6 +72,11 @@ def cells(table: Table, *without: str) -> list[str]:
     return [cell for name in table.names if name not in without for cell in table[name]]
 
 
+def test_every_question_that_runs_something_is_asked_here() -> None:
+    running = {row.key for row in QUESTIONS if any(True for _ in row.runs(RESULTS[row.key]()))}
+    assert running == set(KEYS)
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_such_a_document_opens_and_is_the_same(key: str) -> None:
     _, result = parts(key)
