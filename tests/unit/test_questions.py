@@ -110,7 +110,7 @@ ROWS = {
         bad_command=("talk.jsonl", "--page-size", "0"),
         field="page_sizes",
         files={
-            "talk.jsonl": '{"messages": [{"role": "user", "content": "Name a planet."}, {"role": "assistant", "content": "Mars."}]}\n'
+            "talk.jsonl": '{"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yo."}]}\n'
         },
     ),
     "soon": Row(
