@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -231,7 +231,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Question[Any, Any]) -> Iterator[Path]:
+def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Question[Any, Any]) -> Path:
     """In a folder that holds the files which the question's command reads."""
     for name, content in ROWS[question.key].files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
