@@ -106,6 +106,7 @@ class GuardRules:
         return self.host in EVERY_ADDRESS and (name in self.own_names or _is_ip_address(name))
 
     def _is_allowed(self, name: str) -> bool:
+        name = name.removesuffix(".")  # which ends a name written in full
         return any(
             name == one or (one.startswith(".") and (name == one[1:] or name.endswith(one)))
             for one in self.allowed_hosts
@@ -251,12 +252,12 @@ def _is_local_path(path: str) -> bool:
 
 
 def _authority(value: str, default_port: int | None = None) -> tuple[str, int | None] | None:
-    """host[:port] as (lower-case host, port), without the dot that may end a full name; None when it is anything else."""
+    """host[:port] as (lower-case host, port); None when it is anything else."""
     match = _AUTHORITY.fullmatch(value)
     if match is None:
         return None
     port = int(match[2]) if match[2] else default_port
-    return (match[1].lower().removesuffix("."), port) if port is None or port < 65_536 else None
+    return (match[1].lower(), port) if port is None or port < 65_536 else None
 
 
 def _is_ip_address(name: str) -> bool:
