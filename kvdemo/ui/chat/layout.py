@@ -15,6 +15,7 @@ from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.form import ChatFiles, ChatForm, ChatTimes, chat_files, chat_form, chat_times
 from kvdemo.ui.chat.messages import past_turns
 from kvdemo.ui.chat.panel import empty_panel
+from kvdemo.ui.chat.reuse import ChatReuse, chat_reuse
 from kvdemo.ui.chat.turns import ChatView
 
 __all__ = ["ChatParts", "build", "show"]
@@ -41,6 +42,7 @@ class ChatParts:
     form: ChatForm
     times: ChatTimes
     files: ChatFiles
+    reuse: ChatReuse
     answering: dict[str, object]
 
     @property
@@ -91,6 +93,7 @@ def build(backend: Backend, settings: Settings) -> ChatParts:
         with gr.Column(scale=6, min_width=300, elem_id="chat-side", elem_classes="kv-card"):
             panel = fragment(empty_panel(), elem_id="chat-panel")
             form, times, files = chat_form(backend, settings), chat_times(), chat_files()
+            reuse = chat_reuse()
     return ChatParts(
         conversation=gr.State(Conversation()),
         box=box,
@@ -106,5 +109,6 @@ def build(backend: Backend, settings: Settings) -> ChatParts:
         form=form,
         times=times,
         files=files,
+        reuse=reuse,
         answering={},
     )

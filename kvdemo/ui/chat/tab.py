@@ -16,6 +16,7 @@ from kvdemo.ui.chat import turns
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.extras import wire_files, wire_settings, wire_times
 from kvdemo.ui.chat.layout import ChatParts, build, show
+from kvdemo.ui.chat.reuse import tell
 from kvdemo.ui.chat.settings import ChatSettings
 
 __all__ = ["PLACE", "build_chat_tab"]
@@ -44,6 +45,9 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     wire_settings(parts.form, settings, backend)
     wire_times(parts, backend, after=[*(answered.success for answered in answers), parts.clear.click])
     wire_files(parts, backend, settings, exports)
+    told = bound(tell, parts.reuse, backend)
+    reading = [parts.conversation, parts.form.fields["system_prompt"]]
+    parts.reuse.button.click(told, reading, parts.reuse.told, **MODEL)
     return parts
 
 
