@@ -31,8 +31,9 @@ def example(backend: Backend, question: Question[Any, Any]) -> AnyResult | None:
     return found if isinstance(found, question.result) else None
 
 
-def recorded_words(result: AnyResult) -> str:
-    return f"Recorded example: {measured_where(result)}. Run measures this machine (about 2 min)."
+def recorded_words(question: Question[Any, Any], result: AnyResult) -> str:
+    again = "measures this machine (about 2 min)" if question.needs == "model" else "reads yours, within seconds"
+    return f"Recorded example: {measured_where(result)}. Run {again}."
 
 
 def from_file_words(result: AnyResult) -> str:

@@ -176,8 +176,8 @@ def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[
     asked = request.query_params
     named = recorded(tab.backend, asked.get("result"))
     if named is not None:
-        key = question_of(named, tab.table).key
-        return {tab.looked: (*looked, key), **_shown(tab, named, recorded_words(named))}
+        own = question_of(named, tab.table)
+        return {tab.looked: (*looked, own.key), **_shown(tab, named, recorded_words(own, named))}
     return seen(tab, chosen, looked) if asked.get("tab") == "compare" else updates({})
 
 
@@ -189,7 +189,7 @@ def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
     recording = example(tab.backend, area.question)
     if recording is None:
         return {tab.looked: (*looked, chosen)}
-    view = runs.shown(tab.backend, area.question, recording, source=recorded_words(recording))
+    view = runs.shown(tab.backend, area.question, recording, source=recorded_words(area.question, recording))
     return {tab.looked: (*looked, chosen), **show(area, view)}
 
 
