@@ -20,11 +20,15 @@ from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.load.charts import draw, timeline_chart
 from kvdemo.questions.load.command import load as load_command
 from kvdemo.questions.load.document import read
+from kvdemo.questions.load.page import LoadForm
+from kvdemo.questions.load.question import LOAD
 from kvdemo.questions.load.run import load
 from kvdemo.questions.load.spec import LoadResult, LoadRound, LoadSpec
 from kvdemo.questions.load.summary import largest_that_meets, summarise_mode
 from kvdemo.questions.load.words import command, headline, remarks
 from kvdemo.settings import Limits
+from kvdemo.ui.compare import runs
+from tests.fake_backend import FakeBackend
 from tests.made_up import load_of
 from tests.many import FIRST_S, STEP_S, many_record
 from tests.scripted import bench_of
@@ -346,3 +350,29 @@ def test_what_the_operator_or_the_model_does_not_allow_is_refused_before_anythin
             assert refused.value.field == field
     finally:
         backend.close()
+
+
+def test_the_form_takes_an_empty_box_for_nothing_and_names_the_field_of_what_is_no_number() -> None:
+    filled = LoadForm(rate="2,5", target_ttft=" 0.5 ", target_request="", pages="9").spec(FakeBackend())
+    assert (filled.rate_per_s, filled.target_ttft_s, filled.target_request_s, filled.num_pages) == (2.5, 0.5, None, 9)
+    for typed, field in (
+        ({"rate": "0"}, "rate_per_s"),
+        ({"rate": "fast"}, "rate_per_s"),
+        ({"target_request": "-1"}, "target_request_s"),
+        ({"pages": "2.5"}, "num_pages"),
+        ({"requests": 0}, "requests"),
+        ({"sweep": "1, x"}, "sweep"),
+        ({"modes": "padded"}, "modes"),
+        ({"source": "From a file"}, "prompts"),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            LoadForm(**typed).spec(FakeBackend())
+        assert refused.value.field == field
+
+
+def test_a_run_on_the_page_ends_with_its_headline_charts_and_table() -> None:
+    *_, last = runs.run(FakeBackend(), LOAD, tuple(dataclasses.astuple(LoadForm())), "somebody/compare/load")
+    assert isinstance(last, runs.Shown)
+    assert "times the throughput" in last.headline
+    assert "Padded batch" in last.tables
+    assert last.figures[0] is not None

@@ -161,7 +161,7 @@ def latency_chart(result: LoadResult) -> go.Figure | None:
     target_s = result.spec.target_request_s
     if figure is not None and target_s is not None:
         figure.add_hline(y=target_s, line={"color": MEANINGS["budget"].fill, "width": 1.5, "dash": "longdash"})
-        note(figure, f"target {format_seconds(target_s)}", Spot(0, target_s, (6, 9), refs=("paper", "y")))
+        note(figure, f"target {format_seconds(target_s)}", Spot(1, target_s, (-4, 9), "right", refs=("paper", "y")))
         figure.update_yaxes(range=[0, max(figure.layout.yaxis.range[1], 1.15 * target_s)])
     return figure
 

@@ -65,6 +65,7 @@ class LoadForm:
         """Checked; InvalidRequest names the field."""
         if not isinstance(self.modes, list | tuple) or not all(isinstance(key, str) for key in self.modes):
             raise InvalidRequest("modes", "choose at least one")
+        pages = _number("num_pages", self.pages, 1, 1_000_000)
         return LoadSpec(
             prompts=self.prompts(),
             requests=checked_int("requests", self.requests, 1, MAX_REQUESTS),
@@ -77,14 +78,26 @@ class LoadForm:
             target_request_s=_number("target_request_s", self.target_request, 0.001, 86_400),
             as_chat=self.as_chat is True,
             page_size=checked_int("page_size", self.page_size, 4, 4096),
-            num_pages=None if self.pages is None else checked_int("num_pages", self.pages, 1, 1_000_000),
+            num_pages=None if pages is None else checked_int("num_pages", pages, 1, 1_000_000),
             time_budget_s=budget_s(self.budget_min),
         )
 
 
-def _number(name: str, value: Any, low: float, high: float) -> float | None:
-    """An empty field: none."""
-    return None if value is None else checked_number(name, value, low, high)
+def _number(name: str, typed: Any, low: float, high: float) -> float | None:
+    """A number out of a box of text; nothing typed: none. (An empty gr.Number turns into 0 when its accordion is opened.)"""
+    if typed is None or (isinstance(typed, str) and not typed.strip()):
+        return None
+    if isinstance(typed, str):
+        try:
+            typed = float(typed.strip().replace(",", "."))
+        except ValueError as error:
+            raise InvalidRequest(name, f"{typed.strip()[:20]!r} is not a number") from error
+    return checked_number(name, typed, low, high)
+
+
+def _optional(label: str, nothing: str, elem_id: str) -> gr.Textbox:
+    """A number that may be left out."""
+    return gr.Textbox(label=label, placeholder=nothing, max_lines=1, min_width=200, elem_id=elem_id)
 
 
 def form(backend: FormBackend, settings: Settings) -> Form:
@@ -130,9 +143,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         )
         with gr.Accordion("More settings", open=False, elem_id="compare-load-settings", elem_classes="kv-more"):
             with gr.Row(elem_classes="kv-budget-line"):
-                rate = gr.Number(
-                    None, label="Requests a second (empty: all together)", min_width=220, elem_id="compare-load-rate"
-                )
+                rate = _optional("Requests a second", "all together", "compare-load-rate")
                 sweep = gr.Textbox(
                     label="Further numbers of requests",
                     placeholder="none; or 1, 2, 4, 16",
@@ -140,23 +151,11 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                     elem_id="compare-load-sweep",
                 )
             with gr.Row(elem_classes="kv-budget-line"):
-                target_ttft = gr.Number(
-                    None,
-                    label="Target, first token, s (empty: none)",
-                    min_width=220,
-                    elem_id="compare-load-target-ttft",
-                )
-                target_request = gr.Number(
-                    None,
-                    label="Target, complete request, s (empty: none)",
-                    min_width=220,
-                    elem_id="compare-load-target-request",
-                )
+                target_ttft = _optional("Target, first token, s", "none", "compare-load-target-ttft")
+                target_request = _optional("Target, complete request, s", "none", "compare-load-target-request")
             with gr.Row(elem_classes="kv-budget-line"):
                 page_size = gr.Number(128, label="Tokens of a page", min_width=160, elem_id="compare-load-page-size")
-                pages = gr.Number(
-                    None, label="Pages (empty: enough for all)", min_width=200, elem_id="compare-load-pages"
-                )
+                pages = _optional("Pages", "enough for all", "compare-load-pages")
                 budget = gr.Number(
                     BUDGET_MIN,
                     label="Time budget, minutes (empty: none)",

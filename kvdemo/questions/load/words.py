@@ -166,7 +166,8 @@ def scope(result: LoadResult) -> str:
     """What was it measured on?"""
     spec = result.spec
     prompts = [run.prompt_tokens for one in result.main.runs for run in one.record.runs if run.prompt_tokens]
-    lengths = [] if not prompts else [f"prompts of {format_count(min(prompts))} to {format_count(max(prompts))} tokens"]
+    between = " to ".join(dict.fromkeys(format_count(one) for one in (min(prompts), max(prompts)))) if prompts else ""
+    lengths = [f"prompts of {between} tokens"] if between else []
     come = "all together" if spec.rate_per_s is None else f"{spec.rate_per_s:g} a second, Poisson gaps"
     return scope_words(result.model, result.environment, *lengths, f"{_requests(spec.requests)}, {come}")
 
