@@ -26,9 +26,10 @@ from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetSpec
+from kvdemo.questions.table import question_of
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.spreadsheet import runs_csv
-from kvdemo.ui.compare.results import charts, headline_card, result_tables, verdict_card
+from kvdemo.ui.compare.results import headline_card, result_tables
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 from tests.made_up_model import ENVIRONMENT, MODEL
 
@@ -66,8 +67,16 @@ def prefix(runs: int, tokens: int) -> AnyResult:
 
 
 def page(result: AnyResult) -> list[Any]:
-    figures = [figure.to_json() for figure in charts(result) if figure is not None]
-    return [headline_card(result), *figures, result_tables(result), verdict_card(result)]
+    question = question_of(result)
+    figures = [figure.to_json() for figure in question.draw(result, {}) if figure is not None]
+    shown = question.page()
+    return [
+        headline_card(question, result),
+        *figures,
+        result_tables(question, result),
+        shown.finished(result),
+        shown.aside(result),
+    ]
 
 
 FORMS: dict[str, Callable[[AnyResult], Any]] = {

@@ -16,6 +16,7 @@ from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.admission import Admitted
 from kvdemo.generation.device import Device, device_of
 from kvdemo.generation.ends import end_ids
+from kvdemo.generation.logits import refuse_what_is_no_number
 from kvdemo.generation.prompt import EncodedPrompt
 from kvdemo.generation.run import FRESH, Cut, Outcome, Run
 
@@ -208,6 +209,10 @@ class _Batch(_Timed):
         self.step_s.append(self._device.now_s() - self._accepted_s)
         self.made.append(value.reshape(-1).tolist())
         self._device.sample_peak()
+
+    def _look_at(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        # All of every row, and not the tokens that were taken: a row that has ended takes padding, whatever its score.
+        return refuse_what_is_no_number(input_ids, scores)
 
     def answers(self) -> list[tuple[int, ...]]:
         """Every row up to its own length or its end token."""

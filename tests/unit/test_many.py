@@ -255,6 +255,20 @@ def test_a_failure_is_told_with_its_reason_and_leaves_nothing_behind(
     assert a_chat_works(loaded)
 
 
+@pytest.mark.parametrize("serving", ["one-by-one", "padded"])
+@pytest.mark.parametrize("lengths", [(10,), (10, 20)])
+def test_logits_that_are_not_numbers_are_a_fault_in_a_batch_too(serving: Serving, lengths: tuple[int, ...]) -> None:
+    import torch
+
+    damaged = tiny_loaded()
+    with torch.no_grad():
+        damaged.model.lm_head.weight[7, 0] = float("nan")
+    record = serve(damaged, request_of(serving, "dynamic", lengths))
+    assert record.status == "failed"
+    assert "logits are not numbers" in (record.error or "")
+    damaged.thread.close()
+
+
 def test_what_cannot_be_allocated_fails_before_the_clock_and_leaves_nothing_behind(loaded: Any) -> None:
     request = request_of("continuous", PAGED, (20,), num_pages=1_000_000)
     record = serve(loaded, ManyRequest(**{**fields(request), "page_size": 4096}), free=lambda _: 2**62)
