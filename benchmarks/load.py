@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
@@ -47,7 +48,7 @@ def main() -> None:
     assert result is not None
     print("".join(words for words, _ in headline(result)))
     known = {item.comparison.candidate: item.comparison for item in result.comparisons}
-    same = {f"{name}_same_output": known[mode].verdict.same_output for mode, name in NAMES.items()}
+    same: dict[str, Any] = {f"{name}_same_output": known[mode].verdict.same_output for mode, name in NAMES.items()}
     print_figures({name: known[mode].ratios for mode, name in NAMES.items()}, **same, load_average=os.getloadavg()[0])
 
 

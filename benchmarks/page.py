@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class PacedBackend(FakeBackend):
         self._answer = answer_events(words, prompt_tokens=1000, step_s=1 / TOKENS_PER_S, reason="length")
         self.first_s = self.last_s = 0.0
 
-    def chat(self, *_: Any, **__: Any) -> Iterator[GenerationEvent]:
+    def chat(self, *_: Any, **__: Any) -> Generator[GenerationEvent, None, None]:
         self.first_s = time.time()
         for number, event in enumerate(self._answer):
             time.sleep(max(0.0, self.first_s + number / TOKENS_PER_S - time.time()))

@@ -10,6 +10,7 @@ grows with it by more than the attention that must be read.
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from typing import Any
 
@@ -79,7 +80,9 @@ def main() -> None:
     )
     print(f"  first token without / with the kept cache: {median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})")
     print(f"  bookkeeping: {median(shares):.1%} of the time to first token")
-    print(f"  first token after {TURNS} turns / after one, both kept: {median(long_s) / median(short_s):.2f}")
+    print(
+        f"  first token after {TURNS} turns / after one, both kept: {statistics.median(long_s) / statistics.median(short_s):.2f}"
+    )
     print_figures({"ttft_without_over_with": ratios, "bookkeeping_share": shares})
 
 

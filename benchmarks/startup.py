@@ -224,10 +224,10 @@ def until_timeout(process: subprocess.Popen[str], what: str, pause_s: float) -> 
     end = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < end:
         if process.poll() is not None:
-            raise RuntimeError(f"{process.args} ended with {process.returncode} before it could {what}")
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode} before it could {what}")
         yield
         time.sleep(pause_s)
-    raise RuntimeError(f"{process.args} did not {what} within {TIMEOUT_S:.0f} s")
+    raise RuntimeError(f"{process.args!r} did not {what} within {TIMEOUT_S:.0f} s")
 
 
 if __name__ == "__main__":
