@@ -463,3 +463,36 @@ def test_the_code_that_does_it_runs_and_says_the_same(tmp_path: Any, capsys: pyt
     reused = turns(asked(lines([U1, A1, U2, A2]), pages=(1, 16, 128, 256)))[1].reused_tokens
     prompt = length(U1, A1, U2)
     assert capsys.readouterr().out == "".join(f"{page} {tokens} of {prompt}\n" for page, tokens in reused.items())
+
+
+def test_the_charts_show_what_of_each_turn_is_reused_new_and_processed_again() -> None:
+    from kvdemo.questions.conversations.charts import draw, drawings
+    from tests.made_up import conversations_of
+
+    result = conversations_of()
+    turns_figure, all_figure = draw(result, {})
+    assert turns_figure is not None
+    assert all_figure is not None
+    reused, new, again = (list(trace.x) for trace in turns_figure.data)
+    talk = result.conversations[0]
+    assert [sum(parts) for parts in zip(reused, new, again, strict=True)] == [turn.prompt_tokens for turn in talk.turns]
+    assert again == [turn.again_tokens for turn in talk.turns]
+    assert "&lt;b&gt;" in str(all_figure.layout.yaxis.ticktext)
+    assert len(drawings(result)) == 2
+    assert draw(result, {"conversation": "1"})[0] is not None
+    assert draw(replace(result, conversations=()), {}) == [None, None]
+
+
+def test_reports_escape_what_was_said_and_a_spreadsheet_takes_none_of_it_for_a_formula() -> None:
+    from kvdemo.report.report import report_html, report_markdown
+    from kvdemo.report.spreadsheet import csv_file
+    from tests.made_up import conversations_of
+
+    result = conversations_of()
+    page, sheet = report_html(result), csv_file(result)
+    assert "12:01 <b>" not in page
+    assert "12:01 &lt;b&gt;" in page
+    assert "What was found" in page
+    assert "Every run" not in page + report_markdown(result)
+    assert "'=report" in sheet
+    assert len(sheet.splitlines()) == 1 + 12

@@ -32,7 +32,7 @@ def parts_of(turns: Sequence[TurnReuse]) -> tuple[int, int, int]:
     return reused, sum(turn.prompt_tokens for turn in turns) - reused - again, again
 
 
-def bars(question: str, rows: Sequence[tuple[str, tuple[int, int, int]]], left: int) -> go.Figure:
+def bars(question: str, rows: Sequence[tuple[str, tuple[int, int, int]]], left: int, x_title: str) -> go.Figure:
     """One bar per row: its name and its three parts, tokens."""
     labels = [
         (MEANINGS[meaning], f"{words}: {format_count(sum(parts[at] for _, parts in rows))} tokens")
@@ -45,7 +45,7 @@ def bars(question: str, rows: Sequence[tuple[str, tuple[int, int, int]]], left: 
         top=top,
         left=left,
         x={
-            "title_text": "prompt, tokens",
+            "title_text": x_title,
             "range": [0, 1.04 * max((sum(parts) for _, parts in rows), default=1)],
             "showgrid": True,
         },
@@ -77,16 +77,16 @@ def turns_chart(talk: ConversationReuse) -> go.Figure:
     """What of each turn is reused? One bar per turn of a conversation, the first ones of a long one."""
     shown = talk.turns[:MOST_ROWS]
     more = f" (the first {MOST_ROWS})" if len(talk.turns) > MOST_ROWS else ""
-    question = f"What of each turn is reused? {clean(talk.id, max_chars=24)}{more}"
-    return bars(question, [(f"turn {at}", parts_of([turn])) for at, turn in enumerate(shown, 1)], 64)
+    rows = [(f"turn {at}", parts_of([turn])) for at, turn in enumerate(shown, 1)]
+    return bars("What of each turn is reused?", rows, 64, f"{clean(talk.id, max_chars=16)}{more}: prompt, tokens")
 
 
 def conversations_chart(result: ConversationsResult) -> go.Figure:
     """Which conversations lose most? One bar each, the worst first."""
     shown = worst_first(result)[:MOST_ROWS]
-    more = f" The worst {MOST_ROWS}" if len(result.conversations) > MOST_ROWS else ""
+    more = f"the worst {MOST_ROWS}: " if len(result.conversations) > MOST_ROWS else ""
     rows = [(clean(talk.id, max_chars=16), parts_of(talk.turns)) for talk in shown]
-    return bars(f"Which conversations lose most?{more}", rows, 128)
+    return bars("Which conversations lose most?", rows, 128, f"{more}prompt, tokens")
 
 
 def draw(result: ConversationsResult, picked: Mapping[str, str]) -> list[go.Figure | None]:

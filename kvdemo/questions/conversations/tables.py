@@ -11,7 +11,8 @@ from kvdemo.questions.conversations.spec import ConversationsResult
 __all__ = ["misses_table", "request_rows"]
 
 MOST = 30
-COLUMNS = ("Conversation", "Turn", "Processed again", "Held", "Now", "In", "Cause")
+COLUMNS = ("Conversation", "Turn", "Processed again", "Cause", "In", "Held", "Now")
+SIDE_CHARS = 40  # of a cell; files have more
 
 
 def misses_table(result: ConversationsResult) -> Table:
@@ -40,10 +41,10 @@ def misses_table(result: ConversationsResult) -> Table:
                 "Conversation": talk,
                 "Turn": format_count(number),
                 "Processed again": f"{format_count(turn.again_tokens)} of {format_count(turn.prompt_tokens)} tokens",
-                "Held": turn.miss.held_text,
-                "Now": turn.miss.new_text,
-                "In": turn.miss.message,
                 "Cause": turn.miss.cause,
+                "In": turn.miss.message,
+                "Held": turn.miss.held_text[:SIDE_CHARS],
+                "Now": turn.miss.new_text[:SIDE_CHARS],
             }
             for turn, talk, number in missed[:MOST]
             if turn.miss is not None
