@@ -45,6 +45,8 @@ def budget_s(minutes: Any) -> float | None:
 
 def lengths(name: str, typed: Any) -> tuple[int, ...]:
     """Whole numbers out of "16, 64, 256"; nothing typed: none; InvalidRequest names the first that is no number."""
+    if typed is None:  # a field that nobody has touched
+        return ()
     if not isinstance(typed, str):
         raise InvalidRequest(name, "must be whole numbers with commas between them")
     found = []

@@ -83,7 +83,7 @@ ROWS = {
     ),
     "grow": Row(
         result=RESULTS["grow"],
-        small={"prompts": "3", "answers": "2, 4", "longest": 32},
+        small={"answers": "2", "longest": 32},
         bad={"answers": "8, many"},
         named="Answer lengths: ",
         command=("--prompt-lengths", "5", "--answer-lengths", "3"),
@@ -99,6 +99,15 @@ ROWS = {
         bad_command=("system.txt",),
         field="question",
         files={"system.txt": "You are careful and answer in few words."},
+    ),
+    "load": Row(
+        result=RESULTS["load"],
+        small={"requests": 2, "new-tokens": 3, "rounds": 1},
+        bad={"requests": 0},
+        named="Requests at once: ",
+        command=("--requests", "2", "--max-new-tokens", "3", "--mode", "one-by-one", "--mode", "padded"),
+        bad_command=("--requests", "0"),
+        field="requests",
     ),
     "conversations": Row(
         result=RESULTS["conversations"],

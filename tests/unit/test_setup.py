@@ -27,6 +27,7 @@ from kvdemo.questions.table import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def lines_of(name: str) -> list[str]:
@@ -94,7 +95,8 @@ def test_every_option_in_the_readme_is_an_option(command: str) -> None:
 
 
 def test_the_readmes_pictures_and_files_exist() -> None:
-    named = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"`([\w./-]+/[\w.-]+\.py)`", README)
+    text = README + CONTRIBUTING
+    named = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text)
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
