@@ -73,7 +73,7 @@ class LoadForm:
             max_new_tokens=checked_int("max_new_tokens", self.new_tokens, 1, MAX_NEW_TOKENS),
             rounds=checked_int("rounds", self.rounds, 1, MAX_ROUNDS),
             rate_per_s=_number("rate_per_s", self.rate, 0.001, 1000),
-            sweep=lengths("sweep", self.sweep),
+            sweep=lengths("sweep", "" if self.sweep is None else self.sweep),
             target_ttft_s=_number("target_ttft_s", self.target_ttft, 0.001, 86_400),
             target_request_s=_number("target_request_s", self.target_request, 0.001, 86_400),
             as_chat=self.as_chat is True,
@@ -114,7 +114,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 elem_id="compare-load-source",
             )
             requests = gr.Number(
-                REQUESTS, label="Requests at once", scale=1, min_width=120, elem_id="compare-load-requests"
+                REQUESTS, label="Requests at once", scale=1, min_width=150, elem_id="compare-load-requests"
             )
             new_tokens = gr.Number(
                 NEW_TOKENS, label="New tokens", scale=1, min_width=104, elem_id="compare-load-new-tokens"
