@@ -118,7 +118,7 @@ def _structured(tokens: Sequence[Token], lines: Sequence[str], depth: int) -> st
     """A block that is more than text; "" for all others."""
     first = tokens[0]
     begin, end = first.map or (0, 0)
-    if first.type == "fence":
+    if first.type == "fence" and first.content.strip():  # one with nothing in it is no code, but what was written
         return f"<pre><code>{text(first.content)}</code></pre>"
     if first.type == "table_open":
         return _table(tokens)
