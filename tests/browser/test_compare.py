@@ -55,6 +55,22 @@ def test_one_round_gives_a_first_look_with_scope_charts_and_table(page: Served, 
     expect(compare.compare("work")).to_contain_text(f"{19 + 23}")
 
 
+def test_how_noisy_the_machine_is_is_asked_with_a_button_and_advises_nothing(page: Served, compare: Screen) -> None:
+    compare.part("#compare-faster-settings > button").click()
+    compare.part("#compare-faster-new-tokens input").fill("8")
+    compare.part("#compare-faster-noise").click()
+    compare.wait_for_comparison()
+    expect(compare.compare("headline")).to_contain_text("identical runs here differ by")
+    mark = compare.arm("Dynamic cache, again").locator(".kv-key")
+    expect(mark).to_have_css("background-color", "rgb(0, 114, 178)")
+    expect(compare.part("#compare-faster-noise")).to_be_enabled()
+    for part in ("arm", "change"):
+        expect(compare.compare(part)).to_be_hidden()
+    made = json.loads(compare.download("#compare-faster-json"))
+    assert (made["request"]["noise"], made["request"]["strategies"]) == (True, ["dynamic"])
+    assert {run["arm"] for run in made["runs"]} == {None, "dynamic-again"}
+
+
 def test_stop_is_there_and_ends_a_comparison_keeping_what_was_done(page: Served, compare: Screen) -> None:
     with page.puppet.held(after=0):
         compare.start_comparison(prompt="hi", new_tokens=2000, rounds=6)
