@@ -199,7 +199,7 @@ def test_a_file_of_this_machine_is_neither_opened_nor_deleted(page: Served, visi
     visitor.ask("Name three planets.", **KEEPING)
     kept.write_text(saved(visitor, "json"), encoding="utf-8")
     answer = visitor.post_light(
-        "opened_file", chat_open={"path": str(kept), "orig_name": kept.name, "meta": {"_type": "gradio.FileData"}}
+        "open_file", chat_open={"path": str(kept), "orig_name": kept.name, "meta": {"_type": "gradio.FileData"}}
     )
     assert not answer.is_success
     assert "Name three" not in answer.text

@@ -155,7 +155,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 target_request = _optional("Target, complete request, s", "none", "compare-load-target-request")
             with gr.Row(elem_classes="kv-budget-line"):
                 page_size = gr.Number(128, label="Tokens of a page", min_width=160, elem_id="compare-load-page-size")
-                pages = _optional("Pages", "enough for all", "compare-load-pages")
+                pages = _optional("Pages", "enough for all", "compare-load-num-pages")
                 budget = gr.Number(
                     BUDGET_MIN,
                     label="Time budget, minutes (empty: none)",
