@@ -14,7 +14,7 @@ from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench, no_count, no_runs
 from kvdemo.experiments.comparison import Noise
 from kvdemo.experiments.question import AnyResult
-from kvdemo.experiments.statistics import median
+from kvdemo.experiments.statistics import MIN_ROUNDS, median
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Prompt
 from kvdemo.generation.environment import environment
@@ -48,7 +48,9 @@ class Questions(BackendBase):
             bench = self._tokenizer_bench(spec.model, stop, reader) if alone else self._bench(owner, stop, reader)
             for step in question.run(spec, bench):
                 if isinstance(step, question.result):
-                    self._noise = question.noise(step) or self._noise
+                    noise = question.noise(step)
+                    if noise is not None and noise.rounds >= MIN_ROUNDS:  # a first look is no measure of later ones
+                        self._noise = noise
                     speeds = [run.prefill_tokens_per_s for _, run in question.runs(step) if run.counts]
                     self._prefill_tokens_per_s = median_of(speeds) or self._prefill_tokens_per_s
                 yield step

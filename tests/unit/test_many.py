@@ -283,10 +283,11 @@ def fields(request: ManyRequest) -> dict[str, Any]:
 
 
 def test_the_manager_is_gone_and_its_memory_free_when_all_are_answered(loaded: Any) -> None:
+    before = threading.active_count()
     assert serve(loaded, request_of("continuous", PAGED, (20, 21))).status == "ok"
     assert not managers()
     assert not [one for one in gc.get_objects() if type(one).__name__ == "ContinuousBatchProcessor"]
-    assert threading.active_count() == 2  # this one and the model's
+    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize(
