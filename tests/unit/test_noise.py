@@ -186,7 +186,7 @@ def test_with_nothing_chosen_the_button_names_the_field() -> None:
 def test_a_noise_measured_once_belongs_to_later_comparisons_of_the_same_machine() -> None:
     backend = ready_backend()
     try:
-        *_, first = backend.ask(CompareSpec("ab", ("dynamic",), 4, rounds=2, noise=True))
+        *_, first = backend.ask(CompareSpec("ab", ("dynamic",), 4, rounds=6, noise=True))
         *_, later = backend.ask(CompareSpec("ab", ("none", "dynamic"), 4))
     finally:
         backend.close()
