@@ -18,6 +18,7 @@ import time
 
 import psutil
 
+from benchmarks.figures import print_figures
 from benchmarks.machine import say_if_busy
 from kvdemo.backend import Backend
 from kvdemo.experiments.documents import dumps
@@ -71,7 +72,7 @@ def main() -> None:
         f"{spent_s:.1f} s (limit {LIMIT_S} s), peak {peak_mib:.0f} MiB above {before_mib:.0f} (limit {LIMIT_MIB}), "
         f"{len(document) / 1e6:.1f} MB of JSON"
     )
-    print(json.dumps({"requests_per_s": len(turns) / spent_s, "peak_mib": peak_mib}))
+    print_figures({"requests_per_s": [len(turns) / spent_s]}, {"peak_mib": [peak_mib]})
 
 
 def ask(backend: Backend, spec: ConversationsSpec) -> ConversationsResult:
