@@ -27,7 +27,6 @@ def headline_card(question: Question[Any, Any], result: AnyResult, source: str =
     strong = "".join(f"<strong>{text(words)}</strong>" if bold else text(words) for words, bold in pieces)
     label = f'<p class="kv-source-label">{text(source)}</p>' if source else ""
     said = "".join(f'<p class="kv-small">{text(words)}</p>' for words in notices(question.runs(result)))
-    said = "".join(f'<p class="kv-small">{text(words)}</p>' for words in notices(question.runs(result)))
     return (
         f'<div class="kv-card kv-headline" role="status">{label}<p class="kv-headline-text">{strong}</p>'
         f'<p class="kv-small">{text(question.words.scope(result))}</p>{said}</div>'
