@@ -1,0 +1,1 @@
+"""Is my endpoint caching? Judged from outside, by timing requests to it."""
