@@ -94,12 +94,14 @@ def weigh_layers(cache: Cache) -> tuple[LayerBytes, ...]:
 
 def _weigh_layer(index: int, layer: Any) -> LayerBytes:
     keys = values = states = other = 0
+    keys_shape = None
     storages: dict[int, int] = {}
     device = None
     for name, tensor in layer_tensors(layer):
         num_bytes = tensor.numel() * tensor.element_size()
         if name in ("keys", "_quantized_keys"):
             keys += num_bytes
+            keys_shape = tuple(tensor.shape) if name == "keys" else None
         elif name in ("values", "_quantized_values"):
             values += num_bytes
         elif name in ("conv_states", "recurrent_states"):
@@ -109,7 +111,9 @@ def _weigh_layer(index: int, layer: Any) -> LayerBytes:
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage.nbytes()
         device = str(tensor.device)
-    return LayerBytes(index, type(layer).__name__, keys, values, states, other, sum(storages.values()), device)
+    return LayerBytes(
+        index, type(layer).__name__, keys, values, states, other, sum(storages.values()), device, keys_shape
+    )
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""kvdemo chat|compare|grow|prompts|prefix|memory|inspect: the same backend without a browser.
+"""kvdemo chat|compare|grow|...|replay|memory|inspect: the same backend without a browser.
 
 Exit 0: done; 1: a run failed, or what it gave could not be handed over; 2: wrong input, with one line on stderr; 130:
 Ctrl-C or SIGTERM. With --json - stdout holds one JSON document and nothing else; what a person wants to read meanwhile goes
@@ -17,6 +17,7 @@ from kvdemo.cli.ask import Follow, command_of
 from kvdemo.cli.chat import chat
 from kvdemo.cli.inspect import inspect
 from kvdemo.cli.memory import memory
+from kvdemo.cli.replay import replay
 from kvdemo.cli.session import last
 from kvdemo.cli.streams import failure_of
 from kvdemo.errors import InvalidRequest, KvdemoError, ModelUnavailable
@@ -47,6 +48,7 @@ def commands(table: Table, follow: Follow) -> typer.Typer:
     app.command("chat")(chat)
     for question in table:
         app.command(question.command)(command_of(question, table, follow))
+    app.command("replay")(replay)
     app.command("memory")(memory)
     app.command("inspect")(inspect)
     return app

@@ -24,6 +24,7 @@ class LayerBytes:
     """One layer of a live cache, in bytes. other_bytes: quantisation's scales and residual, indexer keys.
 
     storage_bytes   what stays allocated behind the tensors; more than held_bytes where a tensor is a view
+    keys_shape      of the tensor of keys, where there is one: (batch, KV heads, positions, head_dim); None: not known
     """
 
     index: int
@@ -34,6 +35,7 @@ class LayerBytes:
     other_bytes: int
     storage_bytes: int
     device: str | None
+    keys_shape: tuple[int, ...] | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -49,6 +51,7 @@ class RunRecord:
     token_ids             of the answer; None where only their number is known: num_new_tokens
     token_times_s         one per new token, since acceptance by the model's thread; fewer where several tokens came at a
                           time, whose ids are not known then
+    text_ends             one per new token: how many characters of the text were readable with it; () where that is not known
     positions_computed    one per forward: positions whose keys and values it computed
     positions_read        one per forward: positions it took from the cache
     cache_bytes_by_token  one per new token: (logical, storage) bytes
@@ -90,6 +93,7 @@ class RunRecord:
     notices: tuple[str, ...] = ()
     arm: str | None = None
     num_new_tokens: int | None = None
+    text_ends: tuple[int, ...] = ()
 
     @property
     def arm_key(self) -> str:

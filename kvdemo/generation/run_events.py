@@ -45,6 +45,7 @@ class RunEvents:
         self._reader = reader
         self._queue_s = 0.0
         self._text = IncrementalText(admitted.loaded.tokenizer, stop_strings(admitted.loaded, admitted.request))
+        self._text_ends: list[int] = []
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         index = 0
@@ -57,7 +58,9 @@ class RunEvents:
             elif isinstance(fact, PrefillProgress):
                 yield fact
             elif isinstance(fact, Step):
-                yield _emitted(index, fact, self._text.push(fact.token_id))
+                piece = self._text.push(fact.token_id)
+                self._text_ends.append((self._text_ends[-1] if self._text_ends else 0) + len(piece))
+                yield _emitted(index, fact, piece)
                 index += 1
             else:
                 yield self._finished(fact)
@@ -156,6 +159,7 @@ class RunEvents:
             positions_computed=outcome.positions_computed,
             positions_read=outcome.positions_read,
             text=self._text.text,
+            text_ends=tuple(self._text_ends),
             error=error,
             reused_tokens=outcome.reuse.reused_tokens,
             queue_s=self._queue_s,

@@ -22,6 +22,7 @@ from kvdemo.palette import PAPER
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.questions.table import Table as Questions
 from kvdemo.report.contents import contents_of
+from kvdemo.report.replay import replay_fragment, replay_of, replay_style, script_and_hash
 from kvdemo.report.reproduce import templates
 
 __all__ = ["report_html", "report_markdown"]
@@ -38,7 +39,8 @@ def report_html(
     change: CacheAdvice | None = None,
     table: Questions = QUESTIONS,
 ) -> str:
-    """The report as one HTML page that opens offline and on a phone: no script, nothing loaded, charts as SVG.
+    """The report as one HTML page that opens offline and on a phone: nothing loaded, charts as SVG; its one script
+    (which replays a comparison) is admitted by its hash.
 
     decision   what was in force before (page one, part 1); None: it says that nobody looked
     change     "Keep this / Go back" for the arm that somebody chose; None: left out
@@ -48,7 +50,14 @@ def report_html(
     figures = [drawn(figure) for figure in question.drawings(result)]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
+    one = question.comparison(result)
+    again = None if one is None else replay_of(one)
+    script, admitted = script_and_hash()
     return page.render(
+        replay="" if again is None else replay_fragment(again, heading=""),
+        replay_style=replay_style(),
+        script=script,
+        admitted=admitted,
         **contents,
         figures=figures,
         colours=colours,

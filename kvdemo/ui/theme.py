@@ -22,8 +22,8 @@ CODE_FONTS = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"
 
 def page_style() -> dict[str, Any]:
     """Keyword arguments of `launch` that carry the look: theme and head."""
-    script = (assets_folder() / "page.js").read_text(encoding="utf-8")
-    return {"theme": page_theme(), "head": f"<style>{style_sheet()}</style><script>{script}</script>"}
+    scripts = "".join(f"<script>{_asset(name)}</script>" for name in ("page.js", "replay.js"))
+    return {"theme": page_theme(), "head": f"<style>{style_sheet()}</style>{scripts}"}
 
 
 @cache
@@ -37,9 +37,13 @@ def style_sheet() -> str:
         **{f"--kv-{name}": meaning.dark for name, meaning in MEANINGS.items()},
         **{f"--kv-{name}-text": meaning.dark for name, meaning in MEANINGS.items()},
     }
-    rules = (assets_folder() / "style.css").read_text(encoding="utf-8")
+    rules = _asset("style.css") + _asset("replay.css")
     keys = "\n".join(f".kv-of-{name} {{background: var(--kv-{name});}}" for name in MEANINGS)
     return f"{_block(':root', light)}\n{_block('.dark', dark)}\n{rules}\n{keys}\n{dark_rules()}"
+
+
+def _asset(name: str) -> str:
+    return (assets_folder() / name).read_text(encoding="utf-8")
 
 
 def _variables(paper: Paper) -> dict[str, str]:

@@ -39,6 +39,7 @@ class Area:
     headline: gr.Markdown
     live: gr.Markdown
     aside: gr.Markdown
+    again: gr.Markdown
     tables: gr.Markdown
     drawn: gr.Column
     plots: tuple[gr.Plot, ...]
@@ -55,7 +56,7 @@ class Area:
     @property
     def outputs(self) -> list[Any]:
         """Everything that a view may change."""
-        texts = [self.form.notice, self.headline, self.live, self.aside, self.tables, self.change]
+        texts = [self.form.notice, self.headline, self.live, self.aside, self.again, self.tables, self.change]
         buttons = [self.form.start, self.form.stop, *(button for button, _ in self.form.asks)]
         return [*texts, self.result, self.drawn, *self.plots, *self.pickers, self.answer, self.arm, *buttons]
 
@@ -81,6 +82,7 @@ def show(area: Area, view: runs.View) -> Updates:
         area.headline: view.headline,
         area.live: view.live,
         area.aside: view.aside,
+        area.again: view.again,
         area.tables: view.tables,
         area.change: view.change,
         area.result: view.result,
@@ -96,7 +98,7 @@ def show(area: Area, view: runs.View) -> Updates:
 def _cleared(area: Area) -> Updates:
     """What stood there belongs to another request."""
     return {
-        **dict.fromkeys((area.aside, area.tables, area.change), ""),
+        **dict.fromkeys((area.aside, area.again, area.tables, area.change), ""),
         area.result: None,
         area.drawn: gr.update(visible=False),
         area.answer: gr.update(visible=False),
@@ -120,6 +122,7 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
     key, page = question.key, question.page()
     headline = fragment(empty_result(question.empty), elem_id=f"compare-{key}-headline")
     live = fragment(elem_id=f"compare-{key}-live")
+    again = fragment(elem_id=f"compare-{key}-replay")
     with gr.Column(visible=False, elem_id=f"compare-{key}-charts", elem_classes="kv-drawn") as drawn:
         with gr.Row(elem_classes="kv-pickers", visible=bool(page.pickers)):
             pickers = tuple(
@@ -170,6 +173,7 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
         headline=headline,
         live=live,
         aside=aside,
+        again=again,
         tables=tables,
         drawn=drawn,
         plots=tuple(plots),

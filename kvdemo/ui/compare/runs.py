@@ -16,6 +16,7 @@ from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
+from kvdemo.report.replay import replay_holder, replay_of
 from kvdemo.ui.compare.change import arms, change_card, fastest
 from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
@@ -38,6 +39,7 @@ class Shown:
     headline: str
     live: str
     aside: str
+    again: str
     tables: str
     figures: Sequence[Any]
     result: AnyResult
@@ -99,6 +101,7 @@ def shown(
         headline=headline_card(question, result, source),
         live=page.finished(result) if live is None else live,
         aside=page.aside(result),
+        again=replayed(question, result),
         tables=result_tables(question, result),
         figures=question.draw(result, {}),
         result=result,
@@ -106,6 +109,13 @@ def shown(
         chosen=chosen,
         change=change_card(backend, question, result, chosen),
     )
+
+
+def replayed(question: Question[Any, Any], result: AnyResult) -> str:
+    """Watch it again, as a fragment; "" where no two runs can be replayed beside each other."""
+    one = question.comparison(result)
+    again = None if one is None else replay_of(one)
+    return "" if again is None else replay_holder(again)
 
 
 def redrawn(question: Question[Any, Any], result: AnyResult, picked: Mapping[str, Any]) -> Sequence[Any]:
