@@ -38,8 +38,8 @@ def replay(
     found = opened(result)
     question = question_of(found)
     one = question.comparison(found)
-    if one is None:
-        raise InvalidRequest("result", f"{question.title} has no two runs to replay beside each other")
+    if one is None or one is not found:
+        raise InvalidRequest("result", f"answers {question.title!r}: only a comparison of one prompt is replayed")
     page = replay_html(one, headline=plain(question.words.headline(found)), scope=question.words.scope(found), arm=arm)
     again = replay_of(one, arm)
     written = write_all({"json": (json_to, lambda: document(again)), "out": (out, lambda: page)})

@@ -19,6 +19,7 @@ from kvdemo.caches.strategies import STRATEGIES
 from kvdemo.charts.arms import key_classes
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult
+from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.experiments.summary import first_difference, paired
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import checked_choice
@@ -28,7 +29,16 @@ from kvdemo.report.reproduce import templates
 from kvdemo.report.work_grid import work_grid
 from kvdemo.shipped import assets_folder
 
-__all__ = ["Replay", "Side", "replay_fragment", "replay_holder", "replay_html", "replay_of", "script_and_hash"]
+__all__ = [
+    "Replay",
+    "Side",
+    "replay_fragment",
+    "replay_holder",
+    "replay_html",
+    "replay_of",
+    "replay_within",
+    "script_and_hash",
+]
 
 MOST_FRAMES = 400
 MOST_CHARS = 30_000  # of one answer that is shown
@@ -224,6 +234,12 @@ def replay_of(result: ComparisonResult, arm: str | None = None) -> Replay | None
             sides = (side_of(result, baseline, one), side_of(result, candidate, other))
             return Replay(result, sides, rounds=max((run.round or 1) for run in result.runs))
     return None
+
+
+def replay_within(question: Question[Any, Any], result: AnyResult) -> Replay | None:
+    """Of a result that is one comparison; None for one of many lengths or prompts, where no pair stands for the whole."""
+    one = question.comparison(result)
+    return replay_of(one) if one is not None and one is result else None
 
 
 def ratio_of(one: RunRecord, other: RunRecord) -> float:

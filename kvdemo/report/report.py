@@ -22,7 +22,7 @@ from kvdemo.palette import PAPER
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.questions.table import Table as Questions
 from kvdemo.report.contents import contents_of
-from kvdemo.report.replay import replay_fragment, replay_of, replay_style, script_and_hash
+from kvdemo.report.replay import replay_fragment, replay_style, replay_within, script_and_hash
 from kvdemo.report.reproduce import templates
 
 __all__ = ["report_html", "report_markdown"]
@@ -50,13 +50,12 @@ def report_html(
     figures = [drawn(figure) for figure in question.drawings(result)]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
-    one = question.comparison(result)
-    again = None if one is None else replay_of(one)
+    again = replay_within(question, result)
     script, admitted = script_and_hash()
     return page.render(
         replay="" if again is None else replay_fragment(again, heading=""),
         replay_style=replay_style(),
-        script=script,
+        replay_script=script,
         admitted=admitted,
         **contents,
         figures=figures,

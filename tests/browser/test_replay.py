@@ -1,4 +1,4 @@
-"""The replay in a real browser: the chosen step's numbers, both clocks at their recorded ends, nothing loaded, no script needed."""
+"""The replay in a real browser: the chosen step, both clocks at their recorded ends, nothing loaded, no script needed."""
 
 from __future__ import annotations
 

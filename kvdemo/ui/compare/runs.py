@@ -16,7 +16,7 @@ from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
-from kvdemo.report.replay import replay_holder, replay_of
+from kvdemo.report.replay import replay_holder, replay_within
 from kvdemo.ui.compare.change import arms, change_card, fastest
 from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
@@ -113,8 +113,7 @@ def shown(
 
 def replayed(question: Question[Any, Any], result: AnyResult) -> str:
     """Watch it again, as a fragment; "" where no two runs can be replayed beside each other."""
-    one = question.comparison(result)
-    again = None if one is None else replay_of(one)
+    again = replay_within(question, result)
     return "" if again is None else replay_holder(again)
 
 
