@@ -147,6 +147,40 @@
     if (restored && note) { try { window.localStorage.setItem(STORE, note.title); } catch { /* private mode */ } }
   };
 
+  /* The conversation and what is being typed survive a reload of this tab, by whatever cause. They stand in this tab's own
+     storage and nowhere else; Clear empties it, and the server checks what comes back like a file from anybody. */
+  const TAB = { conversation: "kvdemo.conversation", draft: "kvdemo.draft" };
+  const inTab = {
+    read: (name) => { try { return window.sessionStorage.getItem(TAB[name]) || ""; } catch { return ""; } },
+    write: (name, value) => {
+      try {
+        if (value) window.sessionStorage.setItem(TAB[name], value); else window.sessionStorage.removeItem(TAB[name]);
+      } catch { /* private mode, or full: it lives as long as the page */ }
+    },
+  };
+  const before = { conversation: inTab.read("conversation"), draft: inTab.read("draft") };
+  let askedBack = false, isBack = false, keptHere = null;
+  const keepConversation = () => {
+    const field = document.querySelector("#chat-bring-back textarea, #chat-bring-back input");
+    const box = document.querySelector("#chat-box textarea");
+    if (!askedBack && field && box) {
+      askedBack = true;
+      setTimeout(() => {
+        if (before.draft && !box.value) type(box, before.draft);
+        if (before.conversation) type(field, before.conversation);
+        isBack = true;
+        box.addEventListener("input", () => inTab.write("draft", box.value));
+      }, 300);
+    }
+    if (!isBack) return;
+    inTab.write("draft", box ? box.value : "");
+    const note = document.querySelector("#chat-keep-here .kv-keep-here");
+    if (note && note.textContent !== keptHere) {
+      keptHere = note.textContent;
+      inTab.write("conversation", keptHere);
+    }
+  };
+
   /* The conversation scrolls by itself only while its end is in view. */
   const followConversation = () => {
     const scroller = document.getElementById("conversation");
@@ -192,5 +226,6 @@
     followNumbers();
     saveFiles();
     rememberSettings();
+    keepConversation();
   }).observe(document.documentElement, { childList: true, subtree: true });
 })();

@@ -16,13 +16,13 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message, checked_text
 from kvdemo.ui.chat.conversation import Conversation, Turn
 
-__all__ = ["as_json", "as_markdown", "opened"]
+__all__ = ["as_json", "as_markdown", "conversation_of", "opened"]
 
 SCHEMA = 1
 MOST_TURNS = 1000
 
 
-def as_json(conversation: Conversation, model: ModelFacts | None, system_prompt: str) -> str:
+def as_json(conversation: Conversation, model: ModelFacts | None, system_prompt: str, *, indent: int | None = 2) -> str:
     """The conversation with every turn's figures."""
     named = ("name", "hub_id", "dtype", "device")
     document: dict[str, Any] = {
@@ -42,7 +42,7 @@ def as_json(conversation: Conversation, model: ModelFacts | None, system_prompt:
             for turn in conversation.turns
         ],
     }
-    return dumps(document)
+    return dumps(document, indent=indent)
 
 
 def as_markdown(conversation: Conversation, model: ModelFacts | None, system_prompt: str) -> str:
@@ -60,7 +60,11 @@ def as_markdown(conversation: Conversation, model: ModelFacts | None, system_pro
 
 def opened(path: object, limit_bytes: int) -> tuple[Conversation, str]:
     """(conversation, system prompt) of a saved JSON file; InvalidRequest that names the place of the first mistake."""
-    data = loads(read_upload(path, limit_bytes))
+    return conversation_of(loads(read_upload(path, limit_bytes)))
+
+
+def conversation_of(data: object) -> tuple[Conversation, str]:
+    """(conversation, system prompt) that a document tells of; InvalidRequest that names the place of the first mistake."""
     if not isinstance(data, dict) or data.get("kind") != "conversation" or data.get("schema") != SCHEMA:
         raise InvalidRequest("file", "is not a conversation that kvdemo saved as JSON")
     turns = data.get("turns")

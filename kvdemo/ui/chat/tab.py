@@ -16,6 +16,7 @@ from kvdemo.ui.chat import turns
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.extras import wire_files, wire_settings, wire_times
 from kvdemo.ui.chat.layout import ChatParts, build, show
+from kvdemo.ui.chat.reload import chat_reload, wire_reload
 from kvdemo.ui.chat.reuse import tell
 from kvdemo.ui.chat.settings import ChatSettings
 
@@ -26,7 +27,7 @@ PLACE = "chat"
 
 def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> ChatParts:
     """Lay out the tab inside the current Blocks and wire its events."""
-    parts = build(backend, settings)
+    parts, reload = build(backend, settings), chat_reload()
     conversation, box, outputs = parts.conversation, parts.box, parts.outputs
     starts = [
         gr.on([box.submit, parts.send.click], bound(take, parts, backend), [conversation, box], outputs, **LIGHT),
@@ -45,6 +46,7 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     wire_settings(parts.form, settings, backend)
     wire_times(parts, backend, after=[*(answered.success for answered in answers), parts.clear.click])
     wire_files(parts, backend, settings, exports)
+    wire_reload(parts, reload, settings)
     told = bound(tell, parts.reuse, backend)
     reading = [parts.conversation, parts.form.fields["system_prompt"]]
     parts.reuse.button.click(told, reading, parts.reuse.told, **MODEL)
