@@ -12,12 +12,14 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.comparison import ComparisonResult, Noise
+from kvdemo.experiments.evidence import Evidence
 from kvdemo.experiments.pieces import Pieces
 from kvdemo.experiments.tables import PlacedRuns, Table
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.requests import Message
 from kvdemo.facts.results import Environment, Progress
+from kvdemo.facts.workload import Workload
 from kvdemo.settings import Settings
 
 __all__ = ["AnyResult", "Form", "FormBackend", "Live", "Needs", "Page", "Picker", "Question", "Words"]
@@ -164,6 +166,8 @@ class Question(Generic[S, R]):
     unit         what its progress counts
     needs        the model, its tokenizer alone, or nothing
     settles      rows of "Ready to decide?" (1 to 10) that a result can answer
+    evidence     (a result, what it is wanted for) -> what it says to these rows
+    takes        about how long its first form runs: "about 2 min"
     example      name of its recorded result, "" where there is none
     spec, result types of the request and of the result
     run          InvalidRequest at once for what cannot be done; yields steps, parts, and the result last
@@ -205,6 +209,8 @@ class Question(Generic[S, R]):
     ask: Callable[[], Callable[..., S]]
     needs: Needs = "model"
     settles: tuple[int, ...] = ()
+    evidence: Callable[[R, Workload], Sequence[Evidence]] = lambda _result, _workload: ()
+    takes: str = ""
     example: str = ""
     code: str = ""
     columns: Callable[[R], Callable[[Mapping[str, object]], Mapping[str, object]]] = lambda _: lambda _: {}

@@ -14,6 +14,7 @@ from kvdemo.experiments.summary import noise_of
 from kvdemo.experiments.tables import PlacedRuns
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.questions.faster import words
+from kvdemo.questions.faster.evidence import evidence
 from kvdemo.questions.faster.tables import arms_table
 
 __all__ = ["FASTER"]
@@ -68,7 +69,9 @@ FASTER = Question(
         "machine (about 2 min)."
     ),
     unit="runs",
-    settles=(3, 4),
+    settles=(3, 4, 9),
+    evidence=evidence,
+    takes="about 2 min",
     example="compare",
     spec=CompareSpec,
     result=ComparisonResult,

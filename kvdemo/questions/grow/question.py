@@ -11,6 +11,7 @@ from kvdemo.experiments.summary import request_size
 from kvdemo.experiments.tables import PlacedRuns
 from kvdemo.questions.grow import words
 from kvdemo.questions.grow.document import document, read
+from kvdemo.questions.grow.evidence import evidence
 from kvdemo.questions.grow.run import grow as run
 from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
 from kvdemo.questions.grow.tables import growth_table
@@ -65,6 +66,8 @@ GROW = Question(
     ),
     unit="points",
     settles=(6,),
+    evidence=evidence,
+    takes="up to 5 min",
     example="grow",
     spec=GrowthSpec,
     result=GrowthResult,

@@ -10,6 +10,7 @@ from kvdemo.experiments.question import Page, Question
 from kvdemo.experiments.tables import PlacedRuns
 from kvdemo.questions.load import words
 from kvdemo.questions.load.document import document, read
+from kvdemo.questions.load.evidence import evidence
 from kvdemo.questions.load.run import load as run
 from kvdemo.questions.load.spec import LoadResult, LoadSpec, mode_of
 from kvdemo.questions.load.tables import load_table
@@ -60,7 +61,9 @@ LOAD = Question(
         "Then you see here how many tokens a second all get together, how long each waits, and what the cache holds."
     ),
     unit="runs",
-    settles=(),
+    settles=(7,),
+    evidence=evidence,
+    takes="up to 5 min",
     example="load",
     spec=LoadSpec,
     result=LoadResult,

@@ -11,6 +11,7 @@ from kvdemo.experiments.summary import request_size
 from kvdemo.experiments.tables import PlacedRuns
 from kvdemo.questions.prompts import words
 from kvdemo.questions.prompts.document import document, read
+from kvdemo.questions.prompts.evidence import evidence
 from kvdemo.questions.prompts.run import prompt_set as run
 from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
 from kvdemo.questions.prompts.tables import prompt_set_table
@@ -71,6 +72,8 @@ PROMPTS = Question(
     ),
     unit="prompts",
     settles=(5,),
+    evidence=evidence,
+    takes="up to 5 min",
     example="prompts",
     spec=PromptSetSpec,
     result=PromptSetResult,
