@@ -37,10 +37,10 @@ from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import FinishReason, RunRecord
 from kvdemo.facts.requests import GenerationRequest, MeasureSpec, Message, Prompt, SamplingParams, checked_int
 from kvdemo.facts.results import PreparedPrefix
+from kvdemo.facts.steps import CacheLook, Stepped
 from kvdemo.generation.templated import Templated
 from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
-from tests.engine_behind import EngineBehind
 from tests.made_up import advice_of
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 from tests.many import events_of_many
@@ -199,6 +199,30 @@ class FakeBackend:
         )
         return self._play(self._events(strategy, len(messages)), owner, self._stoppable(owner))
 
+    def step(
+        self,
+        messages: tuple[Message, ...],
+        made: tuple[int, ...] = (),
+        *,
+        strategy: str = "dynamic",
+        layer: int = 0,
+        head: int = 0,
+        owner: str,
+        reader: Reader = AT_ONCE,
+    ) -> Generator[Waiting | Working | Stepped, None, None]:
+        """The next word of the answer."""
+        words = [piece + " " for piece in ANSWER.split(" ")][: len(made) + 1]
+        yield Working(0.0)
+        if self.error is not None:
+            raise self.error
+        record = replace(record_of(words, [0.1] * len(words), 32, strategy, "length"), reused_tokens=31 + len(made))
+        yield Stepped(record, tuple(range(1000, 1000 + len(words))), "".join(words), ended=False, look=None)
+
+    def look(
+        self, *, layer: int = 0, head: int = 0, owner: str, reader: Reader = AT_ONCE
+    ) -> Generator[Waiting | CacheLook | None, None, None]:
+        yield None
+
     def _events(self, strategy: str, num_messages: int) -> list[GenerationEvent]:
         if self.script is not None:
             return self.script
@@ -243,8 +267,6 @@ class FakeBackend:
         bench = self._bench(owner, reader)
         if question.needs == "tokenizer":
             bench = replace(bench, tokens=Templated(tiny_tokenizer()))
-        if question.needs == "endpoint":
-            bench = EngineBehind().bench()
         yield from question.run(spec, bench)
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:

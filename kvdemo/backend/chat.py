@@ -15,6 +15,7 @@ from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
+from kvdemo.facts.steps import CacheLook, Stepped
 from kvdemo.generation.prompt import encode_prompt
 
 __all__ = ["Chat"]
@@ -56,6 +57,49 @@ class Chat(BackendBase):
             yield from self._engine.run(request, owner, kept=kept, reader=reader)
         except ContextFull as error:
             raise self._with_turns_to_drop(error, request) from None
+
+    def step(
+        self,
+        messages: tuple[Message, ...],
+        made: tuple[int, ...] = (),
+        *,
+        strategy: str = "dynamic",
+        layer: int = 0,
+        head: int = 0,
+        owner: str = "",
+        reader: Reader = AT_ONCE,
+    ) -> Generator[Waiting | Working | Stepped, None, None]:
+        """One token more of an answer, always the likeliest: a run of its own that continues from the ids made until now.
+
+        The owner's cache from the step before is continued, and kept. layer, head: where to look closely into it afterwards.
+        InvalidRequest before anything runs.
+        """
+        loaded = self._engine.ready()
+        encoded = encode_prompt(loaded, messages)
+        ids = (*encoded.token_ids, *made)
+        request = GenerationRequest(ids, 1, strategy, prefill_chunk=PREFILL_CHUNK)
+        with self._engine.stoppable(owner) as stop:
+            kept = self._engine.kept if owner else None
+            whole = dataclasses.replace(encoded, token_ids=ids)
+            record = None
+            for event in self._engine.run(request, owner, encoded=whole, kept=kept, stop=stop, reader=reader):
+                if isinstance(event, Waiting | Working):
+                    yield event
+                if isinstance(event, Finished):
+                    record = event.record
+            assert record is not None, "a run ends with Finished, or raises"
+            now = (*made, *(record.token_ids or ()))
+            look = (yield from self._engine.look(owner, layer, head, stop)) if record.status == "ok" else None
+            # The bytes of a character that is not complete yet are not shown.
+            text = str(loaded.tokenizer.decode(list(now), skip_special_tokens=True)).rstrip("\ufffd")
+            yield Stepped(record, now, text, ended=record.finish_reason in ("stop", "stop_string"), look=look)
+
+    def look(
+        self, *, layer: int = 0, head: int = 0, owner: str, reader: Reader = AT_ONCE
+    ) -> Generator[Waiting | CacheLook | None, None, None]:
+        """Into the cache that is kept for this owner: his place in line, then the look; None where nothing is kept."""
+        with self._engine.stoppable(owner) as stop:
+            yield (yield from self._engine.look(owner, layer, head, stop))
 
     def turns_without_reuse(
         self,

@@ -16,6 +16,7 @@ from kvdemo.facts.plans import Architecture, Budget, MeasuredPoint, MemoryPlan, 
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import MeasureSpec, Message, SamplingParams
+from kvdemo.facts.steps import CacheLook, Stepped
 
 __all__ = ["Backend"]
 
@@ -40,6 +41,20 @@ class Backend(FormBackend, Protocol):
         keep: bool = False,
         reader: Reader,
     ) -> Generator[GenerationEvent, None, None]: ...
+    def step(
+        self,
+        messages: tuple[Message, ...],
+        made: tuple[int, ...] = (),
+        *,
+        strategy: str,
+        layer: int = 0,
+        head: int = 0,
+        owner: str,
+        reader: Reader,
+    ) -> Generator[Waiting | Working | Stepped, None, None]: ...
+    def look(
+        self, *, layer: int = 0, head: int = 0, owner: str, reader: Reader
+    ) -> Generator[Waiting | CacheLook | None, None, None]: ...
     def turns_without_reuse(
         self,
         conversations: tuple[tuple[Message, ...], ...],

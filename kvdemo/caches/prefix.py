@@ -16,8 +16,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from kvdemo.caches.footprint import cached_tokens, layers_of, room_of, weigh
+from kvdemo.caches.look import look_into
 from kvdemo.caches.strategies import Strategy
 from kvdemo.facts.events import Reuse, ReuseHow
+from kvdemo.facts.steps import CacheLook
 from kvdemo.facts.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -159,6 +161,12 @@ class KeptCaches:
             for owner in [owner for owner, kept in self._kept.items() if self._clock() - kept.used_s > self._idle_s]:
                 del self._kept[owner]
                 self._note(owner, f"The kept cache was dropped after {format_seconds(self._idle_s)} without a turn.")
+
+    def look(self, owner: str, layer: int = 0, head: int = 0) -> CacheLook | None:
+        """Into an owner's kept cache, in the model's thread; None where nothing is kept. InvalidRequest as for look_into."""
+        with self._lock:
+            kept = self._kept.get(owner)
+        return None if kept is None else look_into(kept.cache, len(kept.token_ids), layer, head)
 
     def storage_bytes(self, owner: str | None = None) -> int:
         """Bytes kept for one owner, or for all of them."""

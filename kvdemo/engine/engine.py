@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from kvdemo.caches.prefix import KeptCaches, common_prefix
 from kvdemo.caches.strategies import strategy_of
@@ -19,12 +19,13 @@ from kvdemo.facts.load import ManyFinished, ManyRequest
 from kvdemo.facts.model import Failed, Loading, ModelStatus, Ready
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Message
+from kvdemo.facts.steps import CacheLook
 from kvdemo.generation.admission import checked_slots
 from kvdemo.generation.many import checked_many, run_many
 from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.generation.stream import stream
-from kvdemo.generation.turnstile import Turnstile
+from kvdemo.generation.turnstile import Turnstile, until_turn
 from kvdemo.models.continuing import unkept_because
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
@@ -139,6 +140,20 @@ class Engine:
                 reader=reader,
                 patient=patient,
             )
+
+    def look(
+        self, owner: str, layer: int, head: int, stop: threading.Event
+    ) -> Generator[Waiting, None, CacheLook | None]:
+        """Into this owner's kept cache, when it is his turn; None where nothing is kept, or he was stopped in line."""
+        loaded = self.ready()
+        ticket = self.turnstile.join(patient=True)
+        try:
+            yield from until_turn(ticket, stop)
+            if stop.is_set():
+                return None
+            return loaded.thread.submit(lambda: self.kept.look(owner, layer, head)).result()
+        finally:
+            ticket.leave()
 
     def run_many(
         self, request: ManyRequest, owner: str, *, stop: threading.Event | None = None, reader: Reader = AT_ONCE

@@ -20,6 +20,7 @@ from kvdemo.charts.arms import key_classes
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.question import AnyResult, Question
+from kvdemo.experiments.step_words import step_words
 from kvdemo.experiments.summary import first_difference, paired
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import checked_choice
@@ -79,35 +80,13 @@ class Side:
         if not self.counted or self.run.positions_computed is None or self.run.positions_read is None:
             return ""
         computed, read = self.run.positions_computed[step - 1], self.run.positions_read[step - 1]
-        if not read:
-            again = " again" if step > 1 else ""
-            one = f"{self.said}: computed {format_count(computed)} of {format_count(computed)} positions{again}"
-            return f"{one}{self._held(step)}." if step == 1 else f"{one}."
-        return (
-            f"{self.said}: computed {format_count(computed)}, read {format_count(read)}, appended "
-            f"{format_count(computed)}{self._held(step)}."
-        )
-
-    def _held(self, step: int) -> str:
-        """What the cache became with this step: the shapes of its first layer, and bytes; "" without a cache."""
         held = self.run.cache_bytes_by_token
-        if len(held) < step or not held[step - 1][0]:
-            return ""
-        more = held[step - 1][0] - (held[step - 2][0] if step > 1 else 0)
-        layers = len(self.run.cache_layers)
-        over = f" over {format_count(layers)} layers" if layers else ""
-        grown = f"{format_bytes(more)} more{over}" if more > 0 else f"no more bytes{over}"
-        return f". {shapes}; {grown}" if (shapes := self._shapes(step)) else f", {grown}"
-
-    def _shapes(self, step: int) -> str:
-        """The keys of the first layer before and after; "" unless that layer simply grows with every position."""
-        first = self.run.cache_layers[0] if self.run.cache_layers else None
-        if first is None or first.keys_shape is None or first.layer_class != "DynamicLayer" or not self.counted:
-            return ""
-        computed, read = (self.run.positions_computed or ())[step - 1], (self.run.positions_read or ())[step - 1]
-        batch, heads, _, dim = first.keys_shape
-        after = f"[{batch}, {heads}, {read + computed}, {dim}]"
-        return f"Layer 0 keys [{batch}, {heads}, {read}, {dim}] to {after}" if read else f"Layer 0 keys {after}"
+        more = None
+        if len(held) >= step and held[step - 1][0]:
+            more = held[step - 1][0] - (held[step - 2][0] if step > 1 else 0)
+        return step_words(
+            self.said, computed, read, more_bytes=more, layers=self.run.cache_layers, again=step > 1 and not read
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
@@ -10,11 +10,24 @@ import gradio as gr
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.choices import strategy_choices, strategy_notes
 from kvdemo.components.markup import fragment
+from kvdemo.facts.requests import Message
 from kvdemo.settings import Settings
+from kvdemo.ui.chat.conversation import Conversation
 
-__all__ = ["ChatFiles", "ChatForm", "ChatTimes", "chat_files", "chat_form", "chat_times"]
+__all__ = [
+    "ChatFiles",
+    "ChatForm",
+    "ChatStepping",
+    "ChatTimes",
+    "Stepping",
+    "chat_files",
+    "chat_form",
+    "chat_stepping",
+    "chat_times",
+]
 
 LONGEST = 256
+STEPPING = "Write a message, then press Next token: the answer comes one token at a time, always the likeliest one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,29 @@ class ChatTimes:
     def drawn(self) -> list[Any]:
         """Everything that drawing changes."""
         return [self.words, self.steps, self.turns, self.measure]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """An answer that is being made step by step: the conversation as it stands, what the model reads, the ids made so far."""
+
+    conversation: Conversation = field(default_factory=Conversation)
+    messages: tuple[Message, ...] = ()
+    made: tuple[int, ...] = ()
+    held_bytes: int = 0
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStepping:
+    """layer, head: where to look closely into the cache; told: what the step did; looked: what is held."""
+
+    button: gr.Button
+    layer: gr.Number
+    head: gr.Number
+    told: gr.Markdown
+    looked: gr.Markdown
+    state: gr.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +153,18 @@ def chat_times() -> ChatTimes:
             )
             stop = gr.Button("Stop", size="sm", visible=False, elem_id="chat-measure-stop")
     return ChatTimes(place, words, steps, turns, measure, stop, gr.State(False), gr.State(()))
+
+
+def chat_stepping() -> ChatStepping:
+    """One token for each press, and a look into the cache."""
+    with gr.Accordion("Step by step", open=False, elem_id="chat-stepping", elem_classes="kv-more"):
+        button = gr.Button("Next token", size="sm", elem_id="chat-step")
+        told = fragment(f'<p class="kv-said">{STEPPING}</p>', elem_id="chat-step-told")
+        with gr.Row():
+            layer = gr.Number(0, label="Layer", precision=0, min_width=90, elem_id="chat-step-layer")
+            head = gr.Number(0, label="KV head", precision=0, min_width=90, elem_id="chat-step-head")
+        looked = fragment(elem_id="chat-step-look")
+    return ChatStepping(button, layer, head, told, looked, gr.State(Stepping()))
 
 
 def chat_files() -> ChatFiles:

@@ -12,7 +12,16 @@ from kvdemo.components.markup import fragment
 from kvdemo.components.wiring import Updates, updates
 from kvdemo.settings import Settings
 from kvdemo.ui.chat.conversation import Conversation
-from kvdemo.ui.chat.form import ChatFiles, ChatForm, ChatTimes, chat_files, chat_form, chat_times
+from kvdemo.ui.chat.form import (
+    ChatFiles,
+    ChatForm,
+    ChatStepping,
+    ChatTimes,
+    chat_files,
+    chat_form,
+    chat_stepping,
+    chat_times,
+)
 from kvdemo.ui.chat.messages import past_turns
 from kvdemo.ui.chat.panel import empty_panel
 from kvdemo.ui.chat.reuse import ChatReuse, chat_reuse
@@ -40,6 +49,7 @@ class ChatParts:
     clear: gr.Button
     action: gr.Textbox
     form: ChatForm
+    stepping: ChatStepping
     times: ChatTimes
     files: ChatFiles
     reuse: ChatReuse
@@ -92,7 +102,8 @@ def build(backend: Backend, settings: Settings) -> ChatParts:
             action = gr.Textbox(label="Action", visible="hidden", elem_id="chat-action")
         with gr.Column(scale=6, min_width=300, elem_id="chat-side", elem_classes="kv-card"):
             panel = fragment(empty_panel(), elem_id="chat-panel")
-            form, times, files = chat_form(backend, settings), chat_times(), chat_files()
+            form, stepping = chat_form(backend, settings), chat_stepping()
+            times, files = chat_times(), chat_files()
             reuse = chat_reuse()
     return ChatParts(
         conversation=gr.State(Conversation()),
@@ -107,6 +118,7 @@ def build(backend: Backend, settings: Settings) -> ChatParts:
         clear=clear,
         action=action,
         form=form,
+        stepping=stepping,
         times=times,
         files=files,
         reuse=reuse,

@@ -19,6 +19,7 @@ from kvdemo.ui.chat.layout import ChatParts, build, show
 from kvdemo.ui.chat.reload import chat_reload, wire_reload
 from kvdemo.ui.chat.reuse import tell
 from kvdemo.ui.chat.settings import ChatSettings
+from kvdemo.ui.chat.stepping import wire_stepping
 
 __all__ = ["PLACE", "build_chat_tab"]
 
@@ -47,6 +48,7 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     wire_times(parts, backend, after=[*(answered.success for answered in answers), parts.clear.click])
     wire_files(parts, backend, settings, exports)
     wire_reload(parts, reload, settings)
+    wire_stepping(parts, parts.stepping, backend, PLACE)
     told = bound(tell, parts.reuse, backend)
     reading = [parts.conversation, parts.form.fields["system_prompt"]]
     parts.reuse.button.click(told, reading, parts.reuse.told, **MODEL)
