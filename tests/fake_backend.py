@@ -41,6 +41,7 @@ from kvdemo.facts.steps import CacheLook, Stepped
 from kvdemo.generation.templated import Templated
 from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
+from tests.engine_behind import EngineBehind
 from tests.made_up import advice_of
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 from tests.many import events_of_many
@@ -267,6 +268,8 @@ class FakeBackend:
         bench = self._bench(owner, reader)
         if question.needs == "tokenizer":
             bench = replace(bench, tokens=Templated(tiny_tokenizer()))
+        if question.needs == "endpoint":
+            bench = EngineBehind().bench()
         yield from question.run(spec, bench)
 
     def inspect(self, spec: InspectSpec) -> CacheDecision:

@@ -33,6 +33,8 @@ from kvdemo.questions.conversations.spec import (
     SharedBeginning,
     TurnReuse,
 )
+from kvdemo.questions.endpoint.run import endpoint
+from kvdemo.questions.endpoint.spec import EndpointResult, EndpointSpec
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.load.spec import LoadPoint, LoadResult, LoadSpec, ModeRun
 from kvdemo.questions.load.summary import compared
@@ -40,6 +42,7 @@ from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
+from tests.engine_behind import EngineBehind
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 from tests.many import many_record
 
@@ -238,6 +241,13 @@ def load_of(
         for number in (requests, *sweep)
     )
     return LoadResult(spec, MODEL, ENVIRONMENT, points, compared(spec, points[0], MODEL, {}))
+
+
+def endpoint_of(engine: EngineBehind | None = None) -> EndpointResult:
+    """A check of an engine with a cache that reuses prefixes and serves several together; or of another."""
+    *_, result = endpoint(EndpointSpec(seconds=3600), (engine or EngineBehind(reports=True)).bench())
+    assert isinstance(result, EndpointResult)
+    return result
 
 
 RESULTS: dict[str, Callable[[], AnyResult]] = {

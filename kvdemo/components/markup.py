@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import gradio as gr
 
-__all__ = ["bold_parts", "fragment", "row", "table", "text"]
+__all__ = ["bold_parts", "code_block", "fragment", "row", "table", "text"]
 
 
 def text(value: object) -> str:
@@ -44,6 +44,15 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str) -
         f'<div class="kv-scroll" tabindex="0" role="group" title="{text(caption)}"><table class="kv-table">'
         f'<caption class="kv-unseen">{text(caption)}</caption>'
         f"<thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def code_block(code: str, *, wrapped: bool = False) -> str:
+    """Code, or any text, word for word with a button that copies it. wrapped: long lines are broken."""
+    style = "kv-code kv-code-wrapped" if wrapped else "kv-code"
+    return (
+        f'<div class="{style}"><pre class="kv-text" tabindex="0">{text(code)}</pre></div>'
+        '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">Copy</button></div>'
     )
 
 

@@ -24,7 +24,7 @@ from kvdemo.settings import Settings
 
 __all__ = ["AnyResult", "Form", "FormBackend", "Live", "Needs", "Page", "Picker", "Question", "Words"]
 
-Needs = Literal["model", "tokenizer", "nothing"]
+Needs = Literal["model", "tokenizer", "nothing", "endpoint"]
 
 
 class AnyResult(Protocol):
@@ -141,6 +141,7 @@ class Page(Generic[S]):
     live       the request and the strategies' rows -> what is shown while it runs
     finished   what stands in the place of `live` for a result that was not run here
     aside      beside the last chart: a fragment
+    lines      verdicts and remarks stand below the table; False: they stand in `live` and `finished`
     labels     what the form calls fields of the request, beside the names that all forms have
     """
 
@@ -151,6 +152,7 @@ class Page(Generic[S]):
     pickers: tuple[Picker, ...] = ()
     finished: Callable[[Any], str] = lambda _: ""
     aside: Callable[[Any], str] = lambda _: ""
+    lines: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

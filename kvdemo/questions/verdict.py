@@ -22,6 +22,7 @@ __all__ = ["LEAST_SHARE", "NEEDED", "Outcome", "Readiness", "Row", "ready_to_dec
 
 LEAST_SHARE = 0.2  # of generation in the complete request: below it, a faster generation is hardly noticed
 NEEDED = (1, 3, 4)  # without these there is no verdict
+NOT_HERE = ("nothing", "endpoint")  # needed by a question that looks at work which is done elsewhere
 FOR_IT = (3, 4, 8)  # what must speak for turning it on
 
 
@@ -131,8 +132,8 @@ def ready_to_decide(
     beside    what is known without a result: which setting is in force, what a plan says, how to go back
     """
     every = [(question_of(result, table), result) for result in results]
-    here = [_model(result) for question, result in every if question.needs != "nothing"]
-    asked = [one for one in every if one[0].needs == "nothing" or _model(one[1]) == here[-1]]
+    here = [_model(result) for question, result in every if question.needs not in NOT_HERE]
+    asked = [one for one in every if one[0].needs in NOT_HERE or _model(one[1]) == here[-1]]
     found = [one for question, result in asked for one in question.evidence(result, workload)]
     known = [*found, *beside]
     told = Told(

@@ -77,7 +77,12 @@ def test_pure_noise_cannot_be_told() -> None:
     """Times that have nothing to do with lengths: at most the two or three in a hundred that such intervals miss."""
     noisy = random.Random(1)
     times = [[noisy.uniform(0.01, 2.0) for _ in range(24)] for _ in range(300)]
-    found = [kv_cache([CachePair(SHORT, LONG, *row[at : at + 4]) for at in range(0, 24, 4)]).verdict for row in times]
+    found = [
+        kv_cache(
+            [CachePair(SHORT, LONG, row[at], row[at + 1], row[at + 2], row[at + 3]) for at in range(0, 24, 4)]
+        ).verdict
+        for row in times
+    ]
     assert found.count("cannot tell") >= 290
 
 

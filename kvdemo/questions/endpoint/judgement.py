@@ -21,6 +21,7 @@ __all__ = [
     "batching",
     "kv_cache",
     "overlap",
+    "percent",
     "prefix_reuse",
 ]
 
@@ -33,7 +34,7 @@ OVERLAP_ABOVE, OVERLAP_BELOW = 1.3, 1.15  # answers that arrive at the same time
 FRESH_HITS = 0.01  # of a fresh prompt: from here on it is no fresh prompt to the server
 TEMPLATE_TOKENS = 64  # what a chat template may put before a fresh prompt, and what may be reused of it
 
-ASK = "Whoever runs it can say: the message below asks."
+ASK = "Whoever runs it can say; the message asks."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class CachePair:
 
     step_*_s         time per token after the first; None where the answer came in one piece or in bursts
     tokens_a_piece   of the stream: above 1 a step of the model may have made several
+    hits             of the long prompt, tokens that the server reports as reused; None: it does not say
     """
 
     short_tokens: int
@@ -51,6 +53,7 @@ class CachePair:
     short_step_s: float | None
     long_step_s: float | None
     tokens_a_piece: float = 1.0
+    hits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,9 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
     """
     if len(pairs) < MIN_ROUNDS:
         return _too_few(len(pairs), "pairs of a short and a long prompt", trouble)
+    warm = [pair.hits or 0 for pair in pairs if _is_warm(pair.hits, pair.long_tokens)]
+    if warm:
+        return _warm(max(warm))
     apart = _interval([pair.long_ttft_s / pair.short_ttft_s for pair in pairs])
     short, long = (
         format_count(median(getattr(pair, f"{size}_tokens") for pair in pairs)) for size in ("short", "long")
@@ -126,8 +132,8 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
     more = f"{format_seconds(max(slower_s, 0.0))} longer" if slower_s > 0 else "no longer"
     evidence = (
         f"With {long} instead of {short} tokens in front, the first token took {format_seconds(added_s)} longer and each "
-        f"further token {more}: {_percent(ratio)} of what computing the text again would add ({_percent(low)} to "
-        f"{_percent(high)} over {len(known)} pairs)."
+        f"further token {more}: {percent(ratio)} of what computing the text again would add ({percent(low)} to "
+        f"{percent(high)} over {len(known)} pairs)."
     )
     if low > RECOMPUTED_ABOVE:
         return Judgement("not in use", f"{evidence} Every token costs the whole text again.", ratio, low, high, ASK)
@@ -144,7 +150,7 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
         return Judgement("in use", f"{evidence} The text in front is not computed again.", ratio, low, high, ASK)
     return Judgement(
         "cannot tell",
-        f"{evidence} A cache stays below {_percent(KEPT_BELOW)}, recomputation above {_percent(RECOMPUTED_ABOVE)}.",
+        f"{evidence} A cache stays below {percent(KEPT_BELOW)}, recomputation above {percent(RECOMPUTED_ABOVE)}.",
         ratio,
         low,
         high,
@@ -168,14 +174,9 @@ def prefix_reuse(pairs: Sequence[PrefixPair], short_ttft_s: float | None = None,
     """
     if len(pairs) < MIN_ROUNDS:
         return _too_few(len(pairs), "pairs of a new and a known beginning", trouble)
-    warm_from_the_start = [pair.cold_hits or 0 for pair in pairs if _is_warm(pair.cold_hits, pair.prompt_tokens)]
-    if warm_from_the_start:
-        return Judgement(
-            "cannot tell",
-            f"Warm: not comparable. The server reports up to {format_count(max(warm_from_the_start))} reused tokens for prompts "
-            "whose beginning it cannot have seen.",
-            settle=f"What its figure of reused tokens counts. {ASK}",
-        )
+    warm = [pair.cold_hits or 0 for pair in pairs if _is_warm(pair.cold_hits, pair.prompt_tokens)]
+    if warm:
+        return _warm(max(warm))
     ratios = [pair.cold_ttft_s / pair.warm_ttft_s for pair in pairs]
     ratio, around = median(ratios), _interval(ratios)
     cold_s, warm_s = (median(getattr(pair, f"{name}_ttft_s") for pair in pairs) for name in ("cold", "warm"))
@@ -209,17 +210,12 @@ def prefix_reuse(pairs: Sequence[PrefixPair], short_ttft_s: float | None = None,
     return Judgement("cannot tell", f"{evidence} {why}", *figures, f"{settle} {ASK}")
 
 
-def _is_warm(hits: int | None, prompt_tokens: int) -> bool:
-    """Was it reused, beyond what a template puts in front of everybody's prompt?"""
-    return hits is not None and hits - TEMPLATE_TOKENS >= FRESH_HITS * prompt_tokens
-
-
 def _reported(hits: Sequence[tuple[int, int]]) -> str:
     """What the server says itself. A 0 may be a constant: it counts as not said."""
     if not any(found for found, _ in hits):
         return "The server reports no reused tokens."
     share = sum(found for found, _ in hits) / max(1, sum(tokens for _, tokens in hits))
-    return f"The server reports {_percent(share)} of the known prompts as reused."
+    return f"The server reports {percent(share)} of the known prompts as reused."
 
 
 # --- does it serve requests together? --------------------------------------------------------------------------------
@@ -299,6 +295,21 @@ def _too_few(count: int, what: str, trouble: str) -> Judgement:
     )
 
 
+def _is_warm(hits: int | None, prompt_tokens: int) -> bool:
+    """Was it reused, beyond what a template puts in front of everybody's prompt?"""
+    return hits is not None and hits - TEMPLATE_TOKENS >= FRESH_HITS * prompt_tokens
+
+
+def _warm(most: int) -> Judgement:
+    """Prompts that no server can have seen are no cold ones here."""
+    return Judgement(
+        "cannot tell",
+        f"Warm: not comparable. The server reports up to {format_count(most)} reused tokens for prompts whose beginning it "
+        "cannot have seen.",
+        settle=f"What its figure of reused tokens counts. {ASK}",
+    )
+
+
 def _interval(values: Sequence[float]) -> Interval:
     """Of six values or more."""
     found = order_statistic_interval(values)
@@ -311,5 +322,6 @@ def _between(interval: Interval) -> str:
     return f"{format_ratio(interval.low)} to {format_ratio(interval.high)}"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """0.0024 is "0.2 %"."""
     return "n/a" if share is None else f"{100 * share:.1f} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"

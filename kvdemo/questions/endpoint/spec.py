@@ -13,7 +13,10 @@ from kvdemo.facts.results import Environment
 
 __all__ = [
     "AT_ONCE",
+    "REQUESTS",
+    "SECONDS",
     "SUBJECTS",
+    "TOKENS",
     "AtOnce",
     "EndpointResult",
     "EndpointSpec",
@@ -30,15 +33,16 @@ Ended = Literal["measured", "budget", "stopped", "limit", "failed"]
 
 SUBJECTS: dict[Subject, str] = {"kv_cache": "KV cache", "prefix_reuse": "Prefix reuse", "batching": "Batching"}
 AT_ONCE = (1, 2, 4, 8)
+REQUESTS, TOKENS, SECONDS = 160, 100_000, 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointSpec:
     """What may be spent: requests, tokens (prompts and answers together) and s. Checked before each request."""
 
-    requests: int = 160
-    tokens: int = 100_000
-    seconds: float = 300.0
+    requests: int = REQUESTS
+    tokens: int = TOKENS
+    seconds: float = SECONDS
 
     def __post_init__(self) -> None:
         checked_int("requests", self.requests, 1, 10_000)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from kvdemo.experiments.statistics import median
 from kvdemo.facts.load import ManyRecord
 from kvdemo.facts.records import RunRecord
+from kvdemo.facts.units import format_ratio
 from kvdemo.questions.endpoint.judgement import (
     CachePair,
     Concurrency,
@@ -15,11 +16,12 @@ from kvdemo.questions.endpoint.judgement import (
     batching,
     kv_cache,
     overlap,
+    percent,
     prefix_reuse,
 )
 from kvdemo.questions.endpoint.spec import AT_ONCE, EndpointResult, Judgement, Subject
 
-__all__ = ["cache_pairs", "concurrency", "judgements", "prefix_pairs", "step_of", "tokens_a_piece"]
+__all__ = ["cache_pairs", "concurrency", "judgements", "prefix_pairs", "ratio_words", "step_of", "tokens_a_piece"]
 
 UNHURRIED_S = 1e-4  # a step: below it an answer was held back and sent in one go
 TOO_MANY_AT_ONCE = 0.6  # of the gaps between pieces: from here on they come in bursts
@@ -43,7 +45,8 @@ def cache_pairs(result: EndpointResult) -> list[CachePair]:
             continue
         pieces = max(tokens_a_piece(short), tokens_a_piece(long))
         steps = (step_of(short), step_of(long))
-        found.append(CachePair(short.prompt_tokens, long.prompt_tokens, short.ttft_s, long.ttft_s, *steps, pieces))
+        lengths, times = (short.prompt_tokens, long.prompt_tokens), (short.ttft_s, long.ttft_s)
+        found.append(CachePair(*lengths, *times, *steps, pieces, long.reused_tokens))
     return found
 
 
@@ -103,13 +106,13 @@ def streamed_overlap(record: ManyRecord, alone: ManyRecord) -> float | None:
 def trouble_of(result: EndpointResult, *arms: str) -> str:
     """Which requests failed and what the first one said; what ended it early; "" where all went well."""
     own = [run for run in result.runs if run.arm in arms]
-    return _trouble([(run.status, run.error) for run in own] or _of(result.lengths), result)
+    return _trouble(_of(own) or _of(result.lengths), result)
 
 
 def trouble_together(result: EndpointResult) -> str:
     own = [(run.status, run.error) for one in result.at_once for run in one.record.runs]
     whole = [(one.record.status, one.record.error) for one in result.at_once if not one.record.runs]
-    return _trouble([*own, *whole], result)
+    return _trouble([*own, *whole] or _of(result.lengths), result)
 
 
 def _of(runs: Sequence[RunRecord]) -> list[tuple[str, str | None]]:
@@ -128,3 +131,12 @@ def _trouble(outcomes: Sequence[tuple[str, str | None]], result: EndpointResult)
         "stopped": "It was stopped.",
     }
     return " ".join([*sentences, *([ends[result.stopped_because]] if result.stopped_because in ends else [])])
+
+
+def ratio_words(subject: Subject, judged: Judgement) -> str:
+    """The ratio with its interval; of a KV cache as a share of what computing the text again would add. "" where it has none."""
+    if judged.ratio is None or judged.low is None or judged.high is None:
+        return ""
+    if subject == "kv_cache":
+        return f"{percent(judged.ratio)} ({percent(judged.low)} to {percent(judged.high)})"
+    return f"{format_ratio(judged.ratio)} ({format_ratio(judged.low)} to {format_ratio(judged.high)})"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kvdemo.backend.protocol import Backend
-from kvdemo.components.markup import text
+from kvdemo.components.markup import code_block, text
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.facts.decision import CacheAdvice, InspectSpec
@@ -77,11 +77,3 @@ def _file(words: str, content: str) -> str:
     rest = content[end:].strip()
     values = f'<p class="kv-small">{words}</p>{code_block(content[:end])}' if end else ""
     return values + (f'<p class="kv-small">{text(rest)}</p>' if rest else "")
-
-
-def code_block(code: str) -> str:
-    """Code word for word with a button that copies it."""
-    return (
-        f'<div class="kv-code"><pre class="kv-text" tabindex="0">{text(code)}</pre></div>'
-        '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">Copy</button></div>'
-    )

@@ -46,7 +46,7 @@ def measured_where(result: AnyResult) -> str:
 def result_tables(question: Question[Any, Any], result: AnyResult) -> str:
     """One row per arm, point, prompt or question; one per run on demand; and what was timed."""
     if question.rows is not None:
-        said = [*question.words.verdicts(result), *question.words.remarks(result)]
+        said = [*question.words.verdicts(result), *question.words.remarks(result)] if question.page().lines else []
         lines = "".join(f"<li>{text(line)}</li>" for line in said)
         return (
             f'<div class="kv-card kv-tables">{_table(question.table(result), question.words.CAPTION)}'
