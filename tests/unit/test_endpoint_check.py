@@ -97,6 +97,22 @@ def test_a_slow_server_ends_in_cannot_tell_within_its_seconds() -> None:
     assert all("budget was used up" in found.evidence for found in judgements(result).values())
 
 
+def test_one_slow_answer_is_measured_away_by_further_rounds() -> None:
+    """Six rounds have no value to spare: with one that sticks out the interval is as wide as it."""
+    engine = EngineBehind(prefixes=False, noise=0)
+    plain_answer = engine.answer
+
+    def sometimes(prompt: Any, answer: int) -> Any:
+        run = plain_answer(prompt, answer)
+        sticks_out = answer == 3 and engine.sent == 18
+        return replace(run, token_times_s=tuple(3 * time for time in run.token_times_s)) if sticks_out else run
+
+    engine.answer = sometimes  # type: ignore[method-assign]
+    result = checked(engine)
+    assert told(result)[1] == "not in use"
+    assert len(result.arm("cold")) == 9
+
+
 # --- the budget ------------------------------------------------------------------------------------------------------
 
 

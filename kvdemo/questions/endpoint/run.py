@@ -5,7 +5,7 @@ An engine comes as a bench; what is judged from the times stands in judgement.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -40,9 +40,11 @@ O = TypeVar("O", bound=Outcome)  # noqa: E741 - an outcome
 LENGTHS = (512, 2048, 8192)  # tokens of a long prompt: the first that takes clearly longer than a short one
 SMALLEST = 192  # where the first of them is too long for the server
 TIMES_SHORT, TIMES_STEP = 3.0, 3.0  # what "clearly longer" is: of the short prompt's first token, and steps on top
-SHORT_TOKENS = 60  # of a short prompt with its template, until the server has said how many
+SHORT_TOKENS = 100  # of a short prompt with its template, until the server has said how many
 LONG_PROMPTS = 3 * MIN_ROUNDS + 1  # that are sent of the chosen length: long, cold, warm, and one to begin with
+MOST_ROUNDS, LOOK_EVERY = 2 * MIN_ROUNDS, 3
 MARGIN_TOKENS = 64  # of an answer, and of a template
+LOOSE_TOKENS = 16  # by which two prompts of one length may differ
 REQUESTS = 5 + 4 * MIN_ROUNDS + 1 + MIN_ROUNDS * sum(AT_ONCE)
 
 
@@ -136,8 +138,8 @@ class Check:
         return Sizes(
             words=words,
             long_tokens=long.prompt_tokens or int(words * self.tokens_a_word),
-            short_answer=_between(6, 6.0 / step_s if step_s else 96, 96),
-            long_answer=_between(6, 6.0 / (long.ttft_s or 1.0), 32),
+            short_answer=_between(6, 3.0 / step_s if step_s else 96, 96),
+            long_answer=_between(6, 3.0 / (long.ttft_s or 1.0), 32),
             many_answer=_between(6, 1.0 / step_s if step_s else 48, 48),
         )
 
@@ -258,17 +260,34 @@ class Check:
     def rounds(
         self, subject: Subject, arms: list[Arm[O]], requests: int, tokens: int, allowed_s: float, into: list[O]
     ) -> Iterator[Step]:
-        """requests, tokens: the most that a run of an arm takes; no run begins that might not fit. into: where runs go."""
-        spent = False
+        """requests, tokens: the most that a run of an arm takes; no run begins that might not fit. into: where runs go.
+
+        Six rounds; where their times leave it open, up to twelve. Looked at every third round, not at every one: who looks
+        often enough finds what he looks for.
+        """
+        spent, number = False, 0
+        before = list(into)
+
+        def keep(done: int) -> Iterable[Step]:
+            nonlocal number
+            number = done
+            into[:] = [*before, *(outcome for _, _, outcome in rounds.outcomes)]
+            return ()
+
+        def enough() -> bool:
+            if number % LOOK_EVERY:
+                return False
+            judged = judgements(self.result())[subject]
+            return number >= MOST_ROUNDS or judged.verdict != "cannot tell" or judged.ratio is None
 
         def stop() -> bool:
             nonlocal spent
-            spent = not self.budget.allows(requests, tokens)
+            spent = not self.budget.allows(requests, tokens + requests * LOOSE_TOKENS)
             return spent or self.bench.stop()
 
-        limits = Limits(MIN_ROUNDS, None, None, allowed_s)
+        limits = Limits(MIN_ROUNDS, allowed_s, enough, allowed_s)
         rounds: Rounds[O] = Rounds(arms, limits, clock=self.bench.clock, stop=stop)
-        playing = rounds.go(warm_up=False)
+        playing = rounds.go(warm_up=False, after_round=keep)
         why: StopReason = "rounds"
         try:
             while True:
@@ -278,8 +297,8 @@ class Check:
             why = end.value
         finally:
             playing.close()
-            into += [outcome for _, _, outcome in rounds.outcomes]
-        if why == "limit" or (why == "stopped" and spent):
+            keep(number)
+        if why in ("limit", "budget") or (why == "stopped" and spent):
             self.spent()
         elif why == "stopped":
             self.ends.append("stopped")
@@ -323,14 +342,15 @@ class Check:
         return AtOnce(number, place.round, place.order, record)
 
     def progress(self, phase: str) -> Progress:
-        return Progress(phase, self.budget.requests_sent, min(REQUESTS, self.spec.requests), self.budget.elapsed_s)
+        planned = min(max(REQUESTS, self.budget.requests_sent), self.spec.requests)
+        return Progress(phase, self.budget.requests_sent, planned, self.budget.elapsed_s)
 
     def ended(self, requests: int = 1, tokens: int = 0) -> bool:
         """Is it over, before so much more is spent?"""
         if self.bench.stop():
             self.ends.append("stopped")
             return True
-        if not self.budget.allows(requests, tokens):
+        if not self.budget.allows(requests, tokens + requests * LOOSE_TOKENS):
             self.spent()
             return True
         return False

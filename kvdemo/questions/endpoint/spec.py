@@ -33,7 +33,7 @@ Ended = Literal["measured", "budget", "stopped", "limit", "failed"]
 
 SUBJECTS: dict[Subject, str] = {"kv_cache": "KV cache", "prefix_reuse": "Prefix reuse", "batching": "Batching"}
 AT_ONCE = (1, 2, 4, 8)
-REQUESTS, TOKENS, SECONDS = 160, 100_000, 300.0
+REQUESTS, TOKENS, SECONDS = 240, 100_000, 300.0
 
 
 @dataclass(frozen=True, slots=True)
