@@ -94,7 +94,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class Scheduler(LoadFileScheduling):
+    class Scheduler(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return "served" if file.startswith(("tests/app/", "tests/browser/")) else file

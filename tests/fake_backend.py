@@ -43,7 +43,7 @@ from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
 from tests.engine_behind import EngineBehind
 from tests.made_up import advice_of
-from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.made_up_model import ENVIRONMENT, MODEL, PER_TOKEN, ROWS
 from tests.many import events_of_many
 from tests.tiny import tiny_tokenizer
 
@@ -68,7 +68,6 @@ ARCHITECTURE = Architecture(
     weights=StoredWeights(MODEL.weight_bytes or 0, "as loaded: float32"),
     loaded=True,
 )
-PER_TOKEN = MODEL.cache_bytes_per_token
 
 
 def answer_events(
@@ -257,7 +256,7 @@ class FakeBackend:
         self._stops[owner] = Event()
         return self._stops[owner]
 
-    def ask(self, spec: Any, *, owner: str, reader: Reader = AT_ONCE) -> Iterator[Any]:
+    def ask(self, spec: Any, *, owner: str, reader: Reader = AT_ONCE) -> Generator[Any, None, None]:
         """The real question on scripted runs."""
         question = asked_by(spec, self.questions)
         if question.needs == "model":

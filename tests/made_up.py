@@ -43,7 +43,7 @@ from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 from tests.engine_behind import EngineBehind
-from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
+from tests.made_up_model import ENVIRONMENT, MODEL, PER_TOKEN, ROWS
 from tests.many import many_record
 
 SHAPES = {  # first pass, first step, s; slope, s per token
@@ -67,7 +67,7 @@ def run_of(
     **more: object,
 ) -> RunRecord:
     """One run with these token times; its work and bytes follow from the strategy."""
-    count, per_token = len(times_s), MODEL.cache_bytes_per_token
+    count = len(times_s)
     cached = strategy != "none"
     lengths = [prompt_tokens + step for step in range(count)]
     fields: dict[str, object] = {
@@ -79,10 +79,10 @@ def run_of(
         "positions_read": tuple((0 if step == 0 else lengths[step] - 1) if cached else 0 for step in range(count)),
         "request_s": (times_s[-1] + 0.02) if count else None,
         "cache_tokens": lengths[-1] if cached and count else 0,
-        "cache_bytes": lengths[-1] * per_token if cached and count else 0,
-        "cache_storage_bytes": lengths[-1] * per_token if cached and count else 0,
-        "cache_bytes_by_token": tuple((n * per_token, n * per_token) for n in lengths) if cached else (),
-        "cache_bytes_by_device": {"cpu": lengths[-1] * per_token} if cached and count else {},
+        "cache_bytes": lengths[-1] * PER_TOKEN if cached and count else 0,
+        "cache_storage_bytes": lengths[-1] * PER_TOKEN if cached and count else 0,
+        "cache_bytes_by_token": tuple((n * PER_TOKEN, n * PER_TOKEN) for n in lengths) if cached else (),
+        "cache_bytes_by_device": {"cpu": lengths[-1] * PER_TOKEN} if cached and count else {},
         "finish_reason": "length" if status == "ok" else status,
         **more,
     }
@@ -170,7 +170,7 @@ def prefix_of(questions: int = 8) -> PrefixResult:
     )
     spec = PrefixSpec("You are careful.", tuple(pair.question for pair in pairs))
     return summarise_prefix(
-        spec, PreparedPrefix(500, 500 * MODEL.cache_bytes_per_token, 1.5), pairs, model=MODEL, environment=ENVIRONMENT
+        spec, PreparedPrefix(500, 500 * PER_TOKEN, 1.5), pairs, model=MODEL, environment=ENVIRONMENT
     )
 
 

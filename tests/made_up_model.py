@@ -7,8 +7,9 @@ from dataclasses import replace
 from kvdemo.caches.strategies import rows
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.results import Environment
+from tests.known import known
 
-__all__ = ["ENVIRONMENT", "MODEL", "ROWS"]
+__all__ = ["ENVIRONMENT", "MODEL", "PER_TOKEN", "ROWS"]
 
 MODEL = ModelFacts(
     name="SmolLM2-135M-Instruct",
@@ -24,6 +25,7 @@ MODEL = ModelFacts(
     has_chat_template=True,
     attention="sdpa",
 )
+PER_TOKEN = known(MODEL.cache_bytes_per_token)
 ENVIRONMENT = Environment(
     kvdemo="0.1.0",
     python="3.11.2",

@@ -8,7 +8,7 @@ from typing import Any
 from kvdemo.facts.events import Working
 from kvdemo.facts.load import PAGED, Arrival, Forward, ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.records import RunRecord
-from tests.made_up_model import MODEL
+from tests.made_up_model import PER_TOKEN
 
 __all__ = ["FIRST_S", "PROMPT_TOKENS", "STEP_S", "events_of_many", "many_record"]
 
@@ -39,8 +39,8 @@ def many_record(request: ManyRequest, *, ids: tuple[int, ...] | None = None, **c
         )
         for at in range(steps * (1 if together else count))
     ]
-    held = 0 if request.strategy == "none" else rows * (PROMPT_TOKENS + steps - 1) * MODEL.cache_bytes_per_token
-    page_bytes = request.page_size * MODEL.cache_bytes_per_token
+    held = 0 if request.strategy == "none" else rows * (PROMPT_TOKENS + steps - 1) * PER_TOKEN
+    page_bytes = request.page_size * PER_TOKEN
     paged = {"num_pages": count, "page_bytes": page_bytes, "reserved_cache_bytes": (count + 2) * page_bytes}
     fields: dict[str, Any] = {
         "serving": request.serving,

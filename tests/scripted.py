@@ -13,6 +13,7 @@ from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenE
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.facts.results import PreparedPrefix
+from tests.known import known
 from tests.made_up_model import ENVIRONMENT, MODEL, ROWS
 
 
@@ -77,7 +78,7 @@ class ScriptedRun:
             yield PromptEncoded(made.prompt_tokens, made.queue_s, made.prepare_s)
             for index, (token, time_s) in enumerate(zip(made.token_ids or (), made.token_times_s, strict=True)):
                 if self.stop():
-                    ids, times_s = made.token_ids[:index], made.token_times_s[:index]
+                    ids, times_s = known(made.token_ids)[:index], made.token_times_s[:index]
                     said = replace(made, token_ids=ids, token_times_s=times_s)
                     yield Finished("cancelled", replace(said, status="cancelled", finish_reason="cancelled"))
                     return

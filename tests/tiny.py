@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvdemo.models.loaded import LoadedModel
 
 PROMPT = "The quick brown fox"  # 19 tokens
 EOS_ID = 256
@@ -85,7 +88,7 @@ def _byte_alphabet() -> list[str]:
     return [letters[byte] for byte in range(256)]
 
 
-def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> Any:
+def tiny_loaded(model: Any = None, tokenizer: Any = None, **changes: Any) -> LoadedModel:
     """A LoadedModel around the tiny model, with a thread of its own; close it with `.thread.close()`."""
     from kvdemo.facts.model import ModelFacts
     from kvdemo.models.continuing import continues

@@ -134,7 +134,7 @@ def event_id_of(http: httpx.Client, endpoint: str, **values: Any) -> str:
     """Start an endpoint of the API; the id to read its events by."""
     answer = http.post(f"/gradio_api/call/v2/{endpoint}", content=json.dumps(values), headers=JSON)
     answer.raise_for_status()
-    return answer.json()["event_id"]
+    return str(answer.json()["event_id"])
 
 
 def api_events(http: httpx.Client, endpoint: str, **values: Any) -> Iterator[tuple[str, Any]]:

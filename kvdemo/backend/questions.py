@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from kvdemo.backend.model import BackendBase
@@ -38,7 +38,7 @@ class Questions(BackendBase):
         self._prefill_tokens_per_s: float | None = None
         self._tokenizers = Tokenizers(settings)
 
-    def ask(self, spec: Any, *, owner: str = "", reader: Reader = AT_ONCE) -> Iterator[Any]:
+    def ask(self, spec: Any, *, owner: str = "", reader: Reader = AT_ONCE) -> Generator[Any, None, None]:
         """The question that this request asks: its steps, then its result. InvalidRequest before anything runs."""
         question = asked_by(spec, self.questions)
         if question.needs == "model":

@@ -119,7 +119,7 @@ class Engine:
         stop: threading.Event | None = None,
         reader: Reader = AT_ONCE,
         patient: bool = False,
-    ) -> Iterator[GenerationEvent]:
+    ) -> Generator[GenerationEvent, None, None]:
         """One run within the operator's limits, for this owner, who can stop it; `stop`: a flag that he has already.
 
         encoded, reader, patient   as for the stream
@@ -157,7 +157,7 @@ class Engine:
 
     def run_many(
         self, request: ManyRequest, owner: str, *, stop: threading.Event | None = None, reader: Reader = AT_ONCE
-    ) -> Iterator[Waiting | Working | ManyFinished]:
+    ) -> Generator[Waiting | Working | ManyFinished, None, None]:
         """Several requests in one turn, within the operator's limits; otherwise like `run`."""
         loaded = self.ready()
         self.check_many(request)

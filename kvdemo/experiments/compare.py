@@ -6,7 +6,7 @@ A generator of progress and events, then one result. Runs come from the bench: n
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 from kvdemo.errors import KvdemoError
@@ -27,7 +27,7 @@ CLEAR_WITHIN = 0.05
 
 def compare(
     spec: CompareSpec, bench: Bench, *, prompt_tokens: int | None = None, warm_up: bool = True
-) -> Iterator[Step | ComparisonResult]:
+) -> Generator[Step | ComparisonResult, None, None]:
     """Which strategy is faster on this prompt, and are the tokens the same?
 
     InvalidRequest at once for a strategy that is unknown or unavailable. Each arm first has an untimed warm-up of its

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from kvdemo.errors import ContextFull, InvalidRequest, is_out_of_memory
@@ -48,7 +48,7 @@ def run_many(
     every_s: float = HEARTBEAT_S,
     make_device: Callable[[str], Device] = device_of,
     free: FreeBytes = free_bytes,
-) -> Iterator[Waiting | Working | ManyFinished]:
+) -> Generator[Waiting | Working | ManyFinished, None, None]:
     """Serve the requests. The grammar of what it yields: Waiting(place)*  Working*  ManyFinished.
 
     Whatever can be refused is refused before the first event (InvalidRequest). A failure ends in a record with status

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from kvdemo.caches.prefix import KeptCaches
@@ -44,7 +44,7 @@ def stream(
     patient: bool = False,
     make_device: Callable[[str], Device] = device_of,
     free: FreeBytes = free_bytes,
-) -> Iterator[GenerationEvent]:
+) -> Generator[GenerationEvent, None, None]:
     """Run the model once. The grammar of what it yields, with Working anywhere once it does not wait any more:
 
         Waiting(place)*  PromptEncoded  PrefillProgress(done, of)*  TokenEmitted*  Finished

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from types import UnionType
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from tests.tiny_backend import tiny_backend
 from tests.visitor import api_events, api_result
 
 REQUIRED = inspect.Parameter.empty
-SIGNATURES: dict[str, dict[str, tuple[type, Any]]] = {
+SIGNATURES: dict[str, dict[str, tuple[type | UnionType, Any]]] = {
     "/chat": {
         "message": (str, REQUIRED),
         "system_prompt": (str, ""),
@@ -43,7 +44,7 @@ SIGNATURES: dict[str, dict[str, tuple[type, Any]]] = {
         "keep_free": (float, 0.1),
     },
 }
-JSON_TYPES = {str: "string", int: "integer", float: "number", list: "array"}
+JSON_TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", list: "array"}
 RUN_FIELDS = re.findall(
     r"\w+",
     "strategy round order warmup prompt_tokens new_tokens finish_reason status token_ids token_times_s "
@@ -149,10 +150,11 @@ def test_compare_ends_with_the_commands_document(page: Served, http: httpx.Clien
 
 
 def test_compare_takes_strategies_and_rounds(page: Served, client: Client) -> None:
-    asked = {"prompt": PROMPT, "max_new_tokens": 4, "strategies": ["dynamic", "static", "none"], "rounds": 2}
+    strategies = ["dynamic", "static", "none"]
+    asked = {"prompt": PROMPT, "max_new_tokens": 4, "strategies": strategies, "rounds": 2}
     made = list(client.submit(**asked, api_name="/compare"))[-1]
     timed = [(run["round"], run["strategy"]) for run in made["runs"] if not run["warmup"]]
-    assert sorted(timed) == sorted((number, key) for number in (1, 2) for key in asked["strategies"])
+    assert sorted(timed) == sorted((number, key) for number in (1, 2) for key in strategies)
     assert {one["baseline"] for one in made["comparisons"]} == {"dynamic"}
 
 

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import httpx
 import pytest
@@ -64,6 +65,11 @@ def test_the_api_tells_a_fault_in_the_same_words(page: Served, http: httpx.Clien
     assert "/home/somebody" not in told["error"]
 
 
+def in_line(page: Served, length: int) -> bool:
+    """Are so many at the turnstile, the one who runs among them?"""
+    return bool(page.backend._engine.turnstile.length == length)
+
+
 def test_the_wall_clock_ends_a_run_that_nobody_listens_to() -> None:
     with served_puppet(limits=Limits(run_s=0.05)) as page, httpx.Client(base_url=page.url, timeout=60) as http:
         page.puppet.answer = LONG * 5
@@ -71,7 +77,7 @@ def test_the_wall_clock_ends_a_run_that_nobody_listens_to() -> None:
             event_id_of(http, "chat", message="hi", max_new_tokens=4000)
             page.puppet.wait_until_held()
             before = page.puppet.forwards
-        wait_until(lambda: page.backend._engine.turnstile.length == 0, "the run is over")
+        wait_until(partial(in_line, page, 0), "the run is over")
         assert page.puppet.forwards - before < 4000
 
 
@@ -84,13 +90,12 @@ def test_a_full_line_says_so_and_lets_the_next_one_in_when_there_is_room() -> No
                 for one in (first, second):
                     one.light("take", chat_box="hi")
                     one.join("answer")
-                    expected = 1 if one is first else 2
-                    wait_until(lambda wanted=expected: page.backend._engine.turnstile.length == wanted, "he is in line")
+                    wait_until(partial(in_line, page, 1 if one is first else 2), "he is in line")
                 shown = third.ask("hi")
                 assert "1 requests wait already" in shown["chat-past"]
                 event, told = api_result(http, "chat", message="hi")
                 assert (event, "Try again" in told["error"]) == ("error", True)
-            wait_until(lambda: page.backend._engine.turnstile.length == 0, "both are answered")
+            wait_until(partial(in_line, page, 0), "both are answered")
             assert "Here I am." in third.ask("again")["chat-past"]
 
 

@@ -18,8 +18,8 @@ HUGE, HALF = 10**400, "\ud800"
 NO_NUMBER = [None, "7", "", [], [7], {"a": 1}, True, math.nan, math.inf, -math.inf, HUGE]
 NO_WHOLE = [*NO_NUMBER, 1.5, -1]
 NO_TEXT = [None, 7, True, [], ["a"], {"a": 1}, "nul \x00", f"half {HALF}", "x" * 200_001]
-NO_CHOICE = [None, 7, [], {}, "", "Dynamic", "nothing of the kind", "offloaded", "x" * 10_000, HALF]
-ONE = {"chat": {"message": "hi"}, "compare": {"prompt": "hi"}, "memory": {"seq_len": 8}}
+NO_CHOICE: list[object] = [None, 7, [], {}, "", "Dynamic", "nothing of the kind", "offloaded", "x" * 10_000, HALF]
+ONE: dict[str, dict[str, Any]] = {"chat": {"message": "hi"}, "compare": {"prompt": "hi"}, "memory": {"seq_len": 8}}
 BAD: dict[tuple[str, str], list[Any]] = {
     ("chat", "message"): [*NO_TEXT, "", " \n\t"],
     ("chat", "system_prompt"): NO_TEXT,

@@ -107,7 +107,11 @@ def _watch(tab: Page, host: str, faults: list[str]) -> None:
         if message.type == "error" and not message.text.startswith(LEFT_WHILE_STREAMING):
             faults.append(f"console: {message.text[:500]} ({message.location.get('url')})")
 
+    def asked(dialog: Any) -> None:
+        faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     tab.on("request", requested)
     tab.on("console", said)
     tab.on("pageerror", lambda error: faults.append(f"page error: {error}"))
-    tab.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    tab.on("dialog", asked)

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.screen import Screen
+from tests.known import known
 from tests.served import Served
 
 pytestmark = pytest.mark.browser
@@ -133,7 +134,7 @@ def test_the_shared_report_opens_on_its_own_and_loads_nothing(page: Served, comp
     compare.start_comparison(prompt="<img src=http://evil.test/x.png>", new_tokens=6)
     compare.wait_for_comparison()
     report = compare.download("#compare-faster-report")
-    alone = compare.tab.context.browser.new_context(offline=True).new_page()
+    alone = known(compare.tab.context.browser).new_context(offline=True).new_page()
     asked: list[str] = []
     alone.on("request", lambda request: asked.append(request.url))
     alone.set_content(report)

@@ -29,6 +29,7 @@ from kvdemo.questions.grow.spec import GrowthResult, GrowthSpec
 from kvdemo.questions.prefix.spec import PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
 from kvdemo.settings import Limits, Settings
+from tests.known import ended, known, sure
 from tests.puppet import Puppet
 from tests.state_models import jamba, mamba2, measured
 from tests.tiny import PROMPT, tiny_loaded, tiny_model, tiny_tokenizer
@@ -149,7 +150,7 @@ def test_the_next_turn_reuses_the_cache_and_forgetting_frees_it(backend: Backend
         roles = itertools.cycle(("user", "assistant"))
         messages = tuple(Message(role, text) for role, text in zip(roles, turns, strict=False))
         events = list(backend.chat(messages, max_new_tokens=6, owner="me", keep=True))
-        return next(event for event in events if isinstance(event, PromptEncoded)), events[-1]
+        return next(event for event in events if isinstance(event, PromptEncoded)), ended(events)
 
     _, first = ask("hello")
     assert backend.kept_bytes("me") > 0
@@ -224,12 +225,13 @@ def test_the_operators_system_prompt_is_processed_once_and_copied_for_everybody(
     fresh = last(plain.chat(told, max_new_tokens=8, owner="a", keep=True)).record
     for owner in ("a", "b"):
         encoded, *_, final = shared.chat(told, max_new_tokens=8, owner=owner, keep=True)
-        assert encoded.reuse.how == "copied"
-        assert encoded.reuse.reused_tokens == len("<system>You are a patient teacher.\n<user>")
-        assert final.record.token_ids == fresh.token_ids
+        reuse = known(sure(PromptEncoded, encoded).reuse)
+        assert reuse.how == "copied"
+        assert reuse.reused_tokens == len("<system>You are a patient teacher.\n<user>")
+        assert sure(Finished, final).record.token_ids == fresh.token_ids
     other = (Message("system", "Another one."), Message("user", "hi"))
     encoded, *_ = shared.chat(other, max_new_tokens=8, owner="c", keep=True)
-    assert encoded.reuse.reused_tokens == 0
+    assert known(sure(PromptEncoded, encoded).reuse).reused_tokens == 0
     shared.close()
     plain.close()
 
@@ -245,7 +247,7 @@ def test_the_same_turns_can_be_measured_without_reuse(backend: Backend) -> None:
 
 def test_the_same_turns_without_reuse_have_caches_as_large_as_the_kept_one_had(backend: Backend) -> None:
     turns = ((Message("user", "x" * 500),),)
-    *_, kept = backend.chat(turns[0], max_new_tokens=200, strategy="static", owner="large", keep=True)
+    kept = ended(backend.chat(turns[0], max_new_tokens=200, strategy="static", owner="large", keep=True))
     told = backend.turns_without_reuse(turns, strategy="static", longest_answer=200)
     (record,) = [record for record in told if isinstance(record, RunRecord)]
     assert record.cache_bytes == kept.record.cache_bytes == 1024 * 1024  # 1,024 slots of 1,024 bytes
@@ -397,7 +399,7 @@ def test_a_shared_prefix_is_processed_once_and_the_answers_are_the_same(backend:
     for pair in result.pairs:
         assert pair.verdict.same_output
         assert pair.kept.reused_tokens == prefix
-        assert pair.kept.positions_computed[0] == pair.kept.prompt_tokens - prefix
+        assert known(pair.kept.positions_computed)[0] == pair.kept.prompt_tokens - prefix
 
 
 def prefix_runs(result: PrefixResult) -> dict[str, list[RunRecord]]:
@@ -423,7 +425,7 @@ def test_both_ways_of_a_shared_prefix_reserve_the_slots_of_the_longest_question_
     spec = PrefixSpec("Be kind. " * 10, questions, "static", max_new_tokens=12)
     result = last(backend.ask(spec))
     slots = len("<system>" + spec.system_prompt + "\n<user>" + questions[1] + "\n<assistant>") + 12 - 1
-    reserved = {run.cache_bytes // (4 * 2 * 2 * 16 * 4) for runs in prefix_runs(result).values() for run in runs}
+    reserved = {known(run.cache_bytes) // (4 * 2 * 2 * 16 * 4) for runs in prefix_runs(result).values() for run in runs}
     assert reserved == {slots}
     assert result.prefix.cache_bytes == slots * 4 * 2 * 2 * 16 * 4
 
@@ -560,7 +562,8 @@ def test_a_model_that_takes_its_time_is_no_silence(name: str, phase: str | None)
 
 
 def test_whoever_stops_reading_while_logits_are_compared_ends_that_too() -> None:
-    hold, release, forwards = threading.Event(), threading.Event(), []
+    hold, release = threading.Event(), threading.Event()
+    forwards: list[int] = []
     backend = ready_backend(model=lambda: held_model(hold, release, forwards))
     steps = backend.ask(CompareSpec(PROMPT, ("dynamic", "fp8"), 400), owner="me")
     for step in steps:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from statistics import fmean
 
 import plotly.graph_objects as go
@@ -41,10 +42,22 @@ Chart = Callable[[ComparisonResult], go.Figure]
 COMPARE_CHARTS: list[Chart] = [arrival_chart, step_cost_chart, time_split_chart, work_chart, cache_bytes_chart]
 
 
+def compare_figure(chart: Chart, arms: tuple[str, ...]) -> go.Figure:
+    return chart(result_of(arms, rounds=2))
+
+
+def memory_growth_figure(by: str) -> go.Figure:
+    return growth_chart(plan_of(budget_gib=80, batch_size=8), by)
+
+
+def growth_figure(name: str) -> go.Figure:
+    return growth_figure_chart(growth_of(), name)
+
+
 EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
-    **{f"{chart.__name__} {len(arms)}": (lambda chart=chart, arms=arms: chart(result_of(arms, rounds=2)))
+    **{f"{chart.__name__} {len(arms)}": partial(compare_figure, chart, arms)
        for chart in COMPARE_CHARTS for arms in (("none", "dynamic"), ("dynamic", "static"), ALL_ARMS)},
-    **{f"growth {by}": (lambda by=by: growth_chart(plan_of(budget_gib=80, batch_size=8), by))
+    **{f"growth {by}": partial(memory_growth_figure, by)
        for by in ("length", "users", "layers", "heads")},
     "growth of a windowed model": lambda: growth_chart(plan_of(sliding_layers(), num_parameters=10**9)),
     "layers": lambda: layer_chart(plan_of(sliding_layers())),
@@ -53,7 +66,7 @@ EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
     "steps": lambda: answer_steps_chart(result_of(rounds=1).runs[1]),
     "first tokens": lambda: first_token_chart([run_of(), run_of()], [None, 0.5]),
     "ratio": lambda: growth_ratio_chart(growth_of()),
-    **{f"growth {name}": (lambda name=name: growth_figure_chart(growth_of(), name)) for name in GROWTH_FIGURES},
+    **{f"growth {name}": partial(growth_figure, name) for name in GROWTH_FIGURES},
     "set": lambda: prompt_set_chart(prompt_set_of()),
     "set ratios": lambda: prompt_ratios_chart(prompt_set_of()),
     "prefix": lambda: prefix_chart(prefix_of()),

@@ -50,7 +50,7 @@ def spec_of(*strategies: str, **changes: Any) -> CompareSpec:
     return CompareSpec(**{**fields, **changes})
 
 
-def places(result: ComparisonResult, *, warmup: bool = False) -> list[tuple[int | None, int | None, str]]:
+def places(result: ComparisonResult, *, warmup: bool = False) -> list[tuple[int | None, int | None, str | None]]:
     return [(run.round, run.order, run.strategy) for run in result.runs if run.warmup is warmup]
 
 
@@ -191,7 +191,7 @@ def test_with_the_other_arm_gone_the_last_one_finishes_its_round_and_no_more() -
 
 def test_a_run_past_its_time_limit_counts_in_nothing() -> None:
     def script(request: GenerationRequest, earlier: int) -> RunRecord:
-        changes = {"status": "timed_out", "finish_reason": "timed_out"} if earlier == 2 else {}
+        changes: dict[str, Any] = {"status": "timed_out", "finish_reason": "timed_out"} if earlier == 2 else {}
         return record(request.strategy, even_times(0.1, 0.1, 3), **changes)
 
     _, result, _ = play(spec_of(rounds=3), script)
@@ -226,7 +226,7 @@ def test_closing_the_generator_ends_the_run_and_the_records_seen_can_be_summed_u
             seen.append(step.event.record)
         if len(seen) == 6:
             break
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     assert len(run.closed) == len(run.requests)
     result = summarise(
         spec_of(rounds=6), seen, model=MODEL, environment=ENVIRONMENT, strategies=ROWS, stopped_because="stopped"
@@ -236,7 +236,7 @@ def test_closing_the_generator_ends_the_run_and_the_records_seen_can_be_summed_u
 
 def test_a_run_cancelled_from_elsewhere_ends_the_comparison() -> None:
     def script(request: GenerationRequest, earlier: int) -> RunRecord:
-        changes = {"status": "cancelled", "finish_reason": "cancelled"} if earlier == 2 else {}
+        changes: dict[str, Any] = {"status": "cancelled", "finish_reason": "cancelled"} if earlier == 2 else {}
         return record(request.strategy, even_times(0.1, 0.1, 3), **changes)
 
     _, result, run = play(spec_of(rounds=6), script)
@@ -400,7 +400,7 @@ def test_step_times_have_their_slope_through_the_medians_of_all_rounds() -> None
     _, result, _ = play(spec_of(rounds=9), script)
     line = arms(result)[1].step_line
     assert line is not None
-    assert (line.intercept, line.slope) == (pytest.approx(0.03), pytest.approx(0.001))
+    assert (line.intercept, line.slope) == pytest.approx((0.03, 0.001))
 
 
 def test_a_comparison_without_an_interval_states_no_slope() -> None:
@@ -439,11 +439,8 @@ def test_noise_is_the_baseline_beside_itself_in_the_same_rounds() -> None:
     assert [one.arm for one in result.runs if one.round == 1] == [None, "dynamic-again"]
     assert {request.strategy for request in run.requests} == {"dynamic"}
     assert result.noise is not None
-    assert (result.noise.rounds, result.noise.low, result.noise.high) == (
-        6,
-        pytest.approx(1 / 1.0275),
-        pytest.approx(1.0275),
-    )
+    assert result.noise.rounds == 6
+    assert (result.noise.low, result.noise.high) == pytest.approx((1 / 1.0275, 1.0275))
     assert plain(headline(result)).startswith("Two identical runs here differ by up to 3 %")
 
 
@@ -514,7 +511,7 @@ def test_a_run_that_is_stopped_keeps_every_token_it_was_told_to_have_made() -> N
         stopped = True  # while the reader sleeps; three tokens wait for him
         for index in range(3):
             yield TokenEmitted(index, index, "x", 0.1 * (index + 1), index, 0, 0)
-        ended = {"status": "cancelled", "finish_reason": "cancelled", "positions_computed": (4, 1, 1)}
+        ended: dict[str, Any] = {"status": "cancelled", "finish_reason": "cancelled", "positions_computed": (4, 1, 1)}
         yield Finished("cancelled", record(request.strategy, even_times(0.1, 0.1, 3), **ended))
 
     *_, result = compare(spec_of(), bench_of(run, stop=lambda: stopped))

@@ -19,6 +19,7 @@ from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import keep_compiled_code
+from tests.known import known
 from tests.tiny import tiny_loaded
 from tests.tiny_backend import ready_backend
 
@@ -104,11 +105,11 @@ def test_only_the_first_turn_of_a_chat_compiles_however_long_the_prompts_are(tin
     told = (Message("user", "x" * 600), Message("assistant", first.text), Message("user", "y" * 60))
     edited = (*told[:2], Message("user", "another question"))
     later = [turn(told), turn(edited), turn(edited, keep=False)]
-    assert len(first.positions_computed) <= 8
+    assert len(known(first.positions_computed)) <= 8
     assert first.compile_s is not None
     assert [record.compile_s for record in later] == [None] * 3
     assert len(set(graphs)) == 1
-    assert [record.reused_tokens > 600 for record in later] == [True, True, False]
+    assert [known(record.reused_tokens) > 600 for record in later] == [True, True, False]
     backend.close()
 
 

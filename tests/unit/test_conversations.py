@@ -19,6 +19,7 @@ from kvdemo.questions.conversations.reading import read_conversations
 from kvdemo.questions.conversations.run import conversations
 from kvdemo.questions.conversations.spec import ConversationsResult, ConversationsSpec, Miss, TurnReuse
 from kvdemo.questions.documents import any_document, from_any_document
+from tests.known import sure
 from tests.scripted import bench_of
 from tests.tiny import tiny_tokenizer
 
@@ -48,7 +49,7 @@ USERS_ONLY = (
 TOOLS = [{"name": "look_up", "parameters": {"word": "text"}}, {"name": "add", "parameters": {}}]
 
 
-def said(role: str, content: str = "", **more: Any) -> dict[str, Any]:
+def said(role: str, content: object = "", **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
@@ -74,9 +75,12 @@ def asked(
     text: str, template: str | None = CHATML, pages: tuple[int, ...] = (1, 16), **more: Any
 ) -> ConversationsResult:
     talks, bad = read_conversations(text)
-    *_, result = conversations(ConversationsSpec(talks, pages, bad=bad), bench(template, **more))
-    assert isinstance(result, ConversationsResult)
-    return result
+    return answered(ConversationsSpec(talks, pages, bad=bad), bench(template, **more))
+
+
+def answered(spec: ConversationsSpec, bench: Bench) -> ConversationsResult:
+    *_, last = conversations(spec, bench)
+    return sure(ConversationsResult, last)
 
 
 def turns(result: ConversationsResult) -> list[TurnReuse]:
@@ -291,7 +295,7 @@ def test_real_ids_are_compared_where_they_are_known() -> None:
 
     def shared(ids: tuple[int, ...], merges: Any = ()) -> TurnReuse:
         talk = replace(talks[0], asked=(replace(first, answer_ids=ids), second))
-        *_, result = conversations(ConversationsSpec((talk,), (1,)), bench(CHATML, merges=merges))
+        result = answered(ConversationsSpec((talk,), (1,)), bench(CHATML, merges=merges))
         return turns(result)[-1]
 
     assert shared(same).again_tokens == 0
@@ -398,7 +402,7 @@ def test_a_file_without_any_line_that_can_be_read_is_refused_by_its_first() -> N
     ids=["ChatML", "keeps reasoning", "writes calls", "trims", "prints the date", "opens a thought"],
 )
 def test_a_template_is_tried_without_any_conversation(template: str, unstable: set[str]) -> None:
-    *_, result = conversations(ConversationsSpec(), bench(template))
+    result = answered(ConversationsSpec(), bench(template))
     assert {check.name for check in result.template.checks if check.stable is False} == unstable
     assert result.template.stable_over_turns is ("over turns" not in unstable)
     assert all((check.first_difference is None) is (check.stable is True) for check in result.template.checks)
@@ -406,7 +410,7 @@ def test_a_template_is_tried_without_any_conversation(template: str, unstable: s
 
 
 def test_a_case_that_the_template_refuses_is_not_judged() -> None:
-    *_, result = conversations(ConversationsSpec(), bench(USERS_ONLY))
+    result = answered(ConversationsSpec(), bench(USERS_ONLY))
     (check,) = (check for check in result.template.checks if check.name == "with tool calls")
     assert check.stable is None
     assert "no tools here" in check.note
@@ -414,7 +418,7 @@ def test_a_case_that_the_template_refuses_is_not_judged() -> None:
 
 def test_seconds_are_an_estimate_and_only_where_the_speed_is_known() -> None:
     talks, _ = read_conversations(lines([U1, A1, U2, A2]))
-    *_, result = conversations(ConversationsSpec(talks), replace(bench(), prefill_tokens_per_s=100.0))
+    result = answered(ConversationsSpec(talks), replace(bench(), prefill_tokens_per_s=100.0))
     assert result.totals.saved_s is not None
     assert result.totals.saved_s["1"] == result.totals.reused_tokens["1"] / 100
     assert "estimate" in plain(words.headline(result))
@@ -423,14 +427,14 @@ def test_seconds_are_an_estimate_and_only_where_the_speed_is_known() -> None:
 
 def test_stop_keeps_what_was_compared() -> None:
     talks, _ = read_conversations(lines([U1, A1]))
-    *_, result = conversations(ConversationsSpec(talks), replace(bench(), stop=lambda: True))
+    result = answered(ConversationsSpec(talks), replace(bench(), stop=lambda: True))
     assert (result.stopped_because, result.conversations) == ("stopped", ())
 
 
 def test_the_document_has_the_figures_and_not_the_conversations_and_opens_again() -> None:
     secret = said("system", f"You help. {'secret ' * 50}")
     talks, bad = read_conversations(lines([secret, U1, A1, U2, said("assistant", "Titan, I believe.")]))
-    *_, result = conversations(ConversationsSpec(talks, bad=bad), bench())
+    result = answered(ConversationsSpec(talks, bad=bad), bench())
     text = dumps(any_document(result))
     assert from_any_document(loads(text)) == result
     assert text.count("secret") < 5

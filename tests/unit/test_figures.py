@@ -13,6 +13,7 @@ from benchmarks.hooks import OwnTime
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
+from tests.known import ended
 from tests.tiny import PROMPT, tiny_loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -53,9 +54,9 @@ def test_every_benchmark_says_its_intervals(script: str) -> None:
 def test_our_own_code_in_the_models_thread_is_timed_and_changes_nothing() -> None:
     loaded, own = tiny_loaded(), OwnTime()
     request = GenerationRequest(PROMPT, 6, fixed_length=True)
-    *_, before = stream(loaded, request, turnstile=Turnstile(1))
+    before = ended(stream(loaded, request, turnstile=Turnstile(1)))
     watched = own.watch(loaded)
-    *_, after = stream(watched, request, turnstile=Turnstile(1))
+    after = ended(stream(watched, request, turnstile=Turnstile(1)))
     assert after.record.token_ids == before.record.token_ids
     assert after.record.positions_computed == before.record.positions_computed
     assert 0 < own.share_of(after.record) < 1

@@ -13,6 +13,7 @@ from kvdemo.generation.forwards import Forward, Forwards, forward_of, watched
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
+from tests.known import ended
 from tests.tiny import PROMPT, tiny_model
 
 P, N = 7, 4
@@ -36,7 +37,7 @@ def test_a_generate_of_ones_own_is_counted_with_and_without_a_cache() -> None:
 
 def test_the_stream_counts_as_an_observer_from_outside_does(tiny: LoadedModel) -> None:
     with watched(tiny.model) as forwards:
-        *_, finished = stream(tiny, GenerationRequest(PROMPT, N, fixed_length=True), turnstile=Turnstile(1))
+        finished = ended(stream(tiny, GenerationRequest(PROMPT, N, fixed_length=True), turnstile=Turnstile(1)))
     assert finished.record.positions_computed == forwards.positions_computed
     assert finished.record.positions_read == forwards.positions_read
 

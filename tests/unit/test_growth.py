@@ -17,6 +17,7 @@ from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.grow.run import chosen_points, grow
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.grow.words import headline as growth_headline
+from tests.known import sure
 from tests.scripted import Clock, ScriptedRun, bench_of, record
 
 
@@ -45,7 +46,7 @@ def test_where_no_point_was_completed_the_headline_says_why() -> None:
 
     run = ScriptedRun(failing)
     *_, result = grow(GrowthSpec("text", prompt_tokens=(10,), new_tokens=(5,)), bench_of(run))
-    assert plain(growth_headline(result)) == (
+    assert plain(growth_headline(sure(GrowthResult, result))) == (
         "No point was completed, so there is nothing to compare. The run failed: its logits are not numbers."
     )
 
@@ -170,7 +171,8 @@ def test_a_point_that_is_refused_in_the_middle_costs_none_that_was_measured() ->
 
     clock = Clock()
     spec = GrowthSpec("text", prompt_tokens=(10, 20), new_tokens=(5,))
-    *_, result = grow(spec, bench_of(ScriptedRun(scripted, clock), clock=clock))
+    *_, last = grow(spec, bench_of(ScriptedRun(scripted, clock), clock=clock))
+    result = sure(GrowthResult, last)
     assert [point.prompt_tokens for point in result.points] == [10, 20]
     assert result.points[0].result.comparisons[0].ratio is not None
     assert {run.status for run in result.points[1].result.runs} == {"failed"}

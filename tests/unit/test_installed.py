@@ -13,6 +13,7 @@ import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.parser import Parser
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from zipfile import ZipFile
@@ -57,8 +58,8 @@ class Installed:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """kvdemo's wheel in a new environment, which borrows every library of this one but the embedded model."""
     place = tmp_path_factory.mktemp("installed")
-    here = {"cwd": ROOT, "check": True, "capture_output": True}
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)], **here)
+    run_here = partial(subprocess.run, cwd=ROOT, check=True, capture_output=True)
+    run_here([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)])
     (wheel,) = place.glob("*.whl")
     home = place / "venv"
     venv.create(home)
@@ -69,7 +70,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     scripts = Path(paths["scripts"])
     # With the wheel's requirements: without an index, one that is not met ends it.
     pip = ["-m", "pip", "--python", str(scripts / "python"), "install", "--no-index", "--quiet", str(wheel)]
-    subprocess.run([sys.executable, *pip], **here)
+    run_here([sys.executable, *pip])
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("KVDEMO_", "GRADIO_", "PYTHON"))}

@@ -17,6 +17,7 @@ from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
+from tests.known import known
 from tests.state_models import jamba, measured
 from tests.tiny import tiny_loaded, tiny_model
 
@@ -103,7 +104,7 @@ def answer(
 ) -> tuple[tuple[int, ...], Reuse]:
     """The tokens (none when it is stopped on the way), and what was reused."""
     request = GenerationRequest(prompt, NEW_TOKENS, strategy, fixed_length=True, prefill_chunk=chunk)
-    made, reuse = 0, Reuse("", 0, 0)
+    made, reuse = 0, Reuse("fresh", 0, 0)
     with closing(stream(loaded, request, turnstile=Turnstile(1), kept=kept, owner="me")) as events:
         for event in events:
             if isinstance(event, PromptEncoded):
@@ -113,7 +114,7 @@ def answer(
             if stop_after is not None and made >= stop_after:
                 return (), reuse
     assert isinstance(event, Finished)
-    return event.record.token_ids, reuse
+    return known(event.record.token_ids), reuse
 
 
 @pytest.mark.parametrize("strategies", [("dynamic",), ("static",), ("dynamic", "static", "none")], ids="-".join)

@@ -219,7 +219,7 @@ def test_who_leaves_ends_it_and_closing_returns_when_the_model_has_ended(
     try:
         while not begun.flag.is_set():
             assert isinstance(next(events), Working)
-        events.close()  # type: ignore[attr-defined]
+        events.close()
     finally:
         begun.remove()
     assert turnstile.length == 0
@@ -346,12 +346,10 @@ def test_sliding_layers_are_served_too() -> None:
         vocab_size=258, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, sliding_window=16, initializer_range=0.3, eos_token_id=256, pad_token_id=257,
     )  # fmt: skip
+    ways: tuple[tuple[Serving, str], ...] = (("one-by-one", "dynamic"), ("continuous", PAGED))
     made = tiny_loaded(MistralForCausalLM(config).eval())
     try:
-        alone, served = (
-            serve(made, request_of(serving, strategy, (30, 40)))
-            for serving, strategy in (("one-by-one", "dynamic"), ("continuous", PAGED))
-        )
+        alone, served = (serve(made, request_of(serving, strategy, (30, 40))) for serving, strategy in ways)
     finally:
         made.thread.close()
     assert served.status == "ok"

@@ -25,6 +25,7 @@ from kvdemo.report.reproduce import reproduce_script
 from kvdemo.ui.compare.change import arms, change_card, fastest
 from kvdemo.ui.compare.runs import Refused, Shown, run
 from tests.fake_backend import FakeBackend
+from tests.known import known, sure
 from tests.made_up import growth_of, noise_result
 from tests.tiny_backend import ready_backend
 
@@ -141,15 +142,19 @@ def test_the_command_asks_the_same_again() -> None:
 
 def test_the_script_without_kvdemo_runs_it_twice_in_every_round() -> None:
     script = reproduce_script(noise_result())
-    (arms_of_script,) = (node.value for node in ast.walk(ast.parse(script)) if is_arms(node))
-    assert [ast.literal_eval(key) for key in arms_of_script.keys] == ["dynamic", "dynamic-again"]
+    (arms_of_script,) = (
+        sure(ast.Dict, node.value)
+        for node in ast.walk(ast.parse(script))
+        if isinstance(node, ast.Assign) and is_arms(node)
+    )
+    assert [ast.literal_eval(known(key)) for key in arms_of_script.keys] == ["dynamic", "dynamic-again"]
     first, again = (ast.unparse(value) for value in arms_of_script.values)
     assert first == again
     assert script.startswith('"""Compares dynamic, dynamic-again on one prompt')
 
 
-def is_arms(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "arms"
+def is_arms(node: ast.Assign) -> bool:
+    return getattr(node.targets[0], "id", "") == "arms"
 
 
 def test_the_command_without_strategies_takes_the_one_that_is_usual() -> None:

@@ -22,6 +22,7 @@ from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.settings import Limits, Settings
+from tests.known import known
 from tests.tiny import PROMPT, tiny_loaded
 
 
@@ -37,7 +38,7 @@ def ask(
     strategy: str = "dynamic",
     new: int = 8,
 ) -> tuple[RunRecord, Reuse]:
-    reuse = Reuse("", 0, 0)
+    reuse = Reuse("fresh", 0, 0)
     request = GenerationRequest(prompt, new, strategy, fixed_length=True)
     for event in stream(loaded, request, turnstile=Turnstile(2), kept=kept, owner=owner):
         if isinstance(event, PromptEncoded):
@@ -62,10 +63,10 @@ def test_the_common_prefix_is_common_and_cannot_be_longer(one: list[int], other:
 def test_the_next_turn_processes_only_what_is_new(tiny: LoadedModel, strategy: str) -> None:
     kept = store()
     first, _ = ask(tiny, tokens(PROMPT), kept, strategy=strategy)
-    following = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    following = (*tokens(PROMPT), *known(first.token_ids), *tokens(" and then?"))
     second, reuse = ask(tiny, following, kept, strategy=strategy)
     assert (reuse.how, reuse.reused_tokens, reuse.kept_tokens) == ("continued", len(PROMPT) + 7, len(PROMPT) + 7)
-    assert second.positions_computed[0] == len(following) - reuse.reused_tokens
+    assert known(second.positions_computed)[0] == len(following) - reuse.reused_tokens
     assert second.reused_tokens == reuse.reused_tokens
     if strategy != "fp8":
         assert second.token_ids == ask(tiny, following, None)[0].token_ids
@@ -98,7 +99,7 @@ def test_the_same_prompt_again_leaves_one_token_to_process(tiny: LoadedModel) ->
     first, _ = ask(tiny, tokens(PROMPT), kept)
     again, reuse = ask(tiny, tokens(PROMPT), kept)
     assert reuse.reused_tokens == len(PROMPT) - 1
-    assert again.positions_computed[0] == 1
+    assert known(again.positions_computed)[0] == 1
     assert again.token_ids == first.token_ids
 
 
@@ -239,7 +240,7 @@ def test_a_turn_without_a_cache_leaves_the_kept_one_for_the_next(tiny: LoadedMod
     _, reuse = ask(tiny, tokens(PROMPT + " jumps"), kept, strategy="none")
     assert reuse == Reuse("fresh", 0, 0)
     assert kept.token_ids("me") == held
-    prompt = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    prompt = (*tokens(PROMPT), *known(first.token_ids), *tokens(" and then?"))
     record, reuse = ask(tiny, prompt, kept)
     assert (reuse.how, reuse.reused_tokens) == ("continued", len(held))
     assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
@@ -359,7 +360,7 @@ def sliding(window: int = 8) -> LoadedModel:
 def test_a_static_cache_of_windows_alone_is_continued_past_them(tiny: LoadedModel) -> None:
     loaded, kept = sliding(), store()
     first, _ = ask(loaded, tokens(PROMPT), kept, strategy="static")
-    prompt = (*tokens(PROMPT), *first.token_ids, *tokens(" and then?"))
+    prompt = (*tokens(PROMPT), *known(first.token_ids), *tokens(" and then?"))
     record, reuse = ask(loaded, prompt, kept, strategy="static")
     assert (reuse.how, reuse.reused_tokens) == ("continued", len(PROMPT) + 7)
     assert record.token_ids == ask(loaded, prompt, None, strategy="none")[0].token_ids

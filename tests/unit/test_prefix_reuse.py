@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ def play(spec: PrefixSpec, kept_script: Any = kept, **options: Any) -> tuple[lis
     clock = Clock()
     order: list[str] = []
 
-    def noting(name: str, script: Any) -> ScriptedRun:
+    def noting(name: str, script: Callable[[GenerationRequest, int], RunRecord]) -> ScriptedRun:
         def noted(request: GenerationRequest, earlier: int) -> RunRecord:
             order.append(name)
             return script(request, earlier)
@@ -73,7 +73,7 @@ def test_first_token_times_ratio_reuse_and_when_it_pays() -> None:
     assert result.fresh_ttft_s is not None
     assert result.kept_ttft_s is not None
     assert (result.fresh_ttft_s.median, result.kept_ttft_s.median) == (0.549, 0.049)
-    assert (result.ratio, result.coverage) == (pytest.approx(0.549 / 0.049), 0.96875)
+    assert (result.ratio, result.coverage) == pytest.approx((0.549 / 0.049, 0.96875))
     assert {pair.kept.reused_tokens for pair in result.pairs} == {500}
     assert all(pair.verdict.same_output and pair.verdict.expected_equal for pair in result.pairs)
     assert result.pays_after == 2
@@ -198,7 +198,8 @@ def test_the_code_that_does_it_runs_and_answers_as_without_a_kept_prefix(
 
 
 def test_a_long_prefix_is_prepared_with_a_step_every_half_second() -> None:
-    clock, told_s = Clock(), []
+    clock = Clock()
+    told_s: list[float] = []
     prefix = ScriptedPrefix(lambda: prepared(clock, beats=40), ScriptedRun(kept, clock))
     bench = bench_of(ScriptedRun(fresh, clock), share=prefix.share, clock=clock)
     for step in prefix_reuse(spec_of(1), bench):

@@ -15,11 +15,12 @@ from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompt_file, read_prompts
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.prompts.run import prompt_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
 from kvdemo.questions.prompts.words import headline as prompt_set_headline
+from tests.known import sure
 from tests.scripted import Clock, Script, ScriptedRun, bench_of, even_times, record
 
 SHIPPED = Path(__file__).parents[2] / "assets" / "prompts" / "representative.jsonl"
@@ -147,17 +148,13 @@ STEP_S = {"none": 0.4, "dynamic": 0.1, "static-compiled": 0.05}
 
 
 def steady(request: GenerationRequest, earlier: int) -> RunRecord:
-    step_s = STEP_S[request.strategy] * (0.5 if request.strategy == "none" and "short" in _text(request) else 1.0)
+    step_s = STEP_S[request.strategy] * (0.5 if request.strategy == "none" and "short" in text_of(request) else 1.0)
     return record(request.strategy, even_times(step_s, step_s, request.max_new_tokens))
-
-
-def _text(request: GenerationRequest) -> str:
-    return request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
 
 
 def text_of(request: GenerationRequest) -> str:
     """What the person asks."""
-    return request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content  # type: ignore[union-attr]
+    return request.prompt if isinstance(request.prompt, str) else sure(Message, request.prompt[-1]).content
 
 
 def play(
@@ -180,8 +177,8 @@ def test_ratios_per_prompt_and_over_the_set_with_the_worst_named() -> None:
     steps, result, _ = play(spec)
     assert [item.result.comparison("dynamic").ratio for item in result.prompts] == pytest.approx([4.0, 2.0, 4.0])  # type: ignore[union-attr]
     (whole,) = result.comparisons
-    assert (whole.ratio, whole.total_ratio) == (pytest.approx(4.0), pytest.approx(10 / 3))
-    assert (whole.worst_id, whole.worst_ratio) == ("p2", pytest.approx(2.0))
+    assert (whole.ratio, whole.total_ratio, whole.worst_ratio) == pytest.approx((4.0, 10 / 3, 2.0))
+    assert whole.worst_id == "p2"
     assert (whole.prompts, whole.coverage, whole.different_ids) == (3, None, ())
     assert [step.row.id for step in steps if isinstance(step, PromptResult)] == ["p1", "p2", "p3"]
 
@@ -196,7 +193,7 @@ def test_a_set_that_became_slower_is_told_in_one_direction() -> None:
     spec = PromptSetSpec(rows_of("a long one", "a short one"), strategies=("dynamic", "none"), max_new_tokens=10)
     _, result, _ = play(spec)
     (whole,) = result.comparisons
-    assert (whole.ratio, whole.low, whole.high) == (pytest.approx(0.375), pytest.approx(0.25), pytest.approx(0.5))
+    assert (whole.ratio, whole.low, whole.high) == pytest.approx((0.375, 0.25, 0.5))
     assert plain(prompt_set_headline(result)) == (
         "No cache: 2.7 times as long on 2 prompts (range 2.0 to 4.0). The whole set: 3.0 times as long. "
         "Least on p1: 4.0 times as long."
@@ -208,7 +205,7 @@ def test_where_no_prompt_was_completed_the_headline_says_why() -> None:
         return record(request.strategy, status="failed", error="The run failed: its logits are not numbers")
 
     *_, result = prompt_set(PromptSetSpec(rows_of("a", "b"), max_new_tokens=5), bench_of(ScriptedRun(failing)))
-    assert plain(prompt_set_headline(result)) == (
+    assert plain(prompt_set_headline(sure(PromptSetResult, result))) == (
         "No prompt was completed, so there is nothing to compare. The run failed: its logits are not numbers."
     )
 
@@ -248,7 +245,7 @@ def test_a_set_that_time_cuts_short_names_what_was_not_run() -> None:
 
 def test_a_failed_prompt_stays_and_the_others_run() -> None:
     def script(request: GenerationRequest, earlier: int) -> RunRecord:
-        if "bad" in _text(request):
+        if "bad" in text_of(request):
             return record(request.strategy, status="failed", finish_reason=None, error="it broke")
         return steady(request, earlier)
 

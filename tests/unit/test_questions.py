@@ -7,11 +7,12 @@ file and as a recorded example, and its bad input is refused by field.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Row:
     command: tuple[str, ...]
     bad_command: tuple[str, ...]
     field: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     drawn: bool = True
 
 

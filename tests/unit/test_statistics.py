@@ -20,7 +20,8 @@ from kvdemo.experiments.statistics import (
     paired_ratios,
     spread,
 )
-from kvdemo.facts.results import Line, Spread
+from kvdemo.facts.results import Spread
+from tests.known import known
 
 
 def test_median_is_the_middle_and_skips_what_is_missing() -> None:
@@ -42,7 +43,8 @@ def test_six_values_give_min_to_max_and_nine_the_second_to_the_eighth() -> None:
     six = order_statistic_interval([6.0, 1.0, 5.0, 2.0, 4.0, 3.0])
     assert six == Interval(1.0, 6.0, 0.96875)
     nine = order_statistic_interval([float(value) for value in range(1, 10)])
-    assert nine == Interval(2.0, 8.0, pytest.approx(0.9609375))
+    assert nine is not None
+    assert (nine.low, nine.high, nine.coverage) == pytest.approx((2.0, 8.0, 0.9609375))
 
 
 @pytest.mark.parametrize("count", range(6))
@@ -61,7 +63,7 @@ def test_the_interval_covers_the_median_as_often_as_it_says(count: int) -> None:
         assert interval.coverage >= 0.95
         hits += interval.low <= 1 <= interval.high
     # 4,000 trials: four standard errors are 0.014
-    assert hits / trials == pytest.approx(interval.coverage, abs=0.014)
+    assert hits / trials == pytest.approx(known(interval).coverage, abs=0.014)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=60))
@@ -80,7 +82,7 @@ def test_clear_means_an_interval_within_five_percent_on_both_sides() -> None:
 
 def test_a_straight_line_is_found_again() -> None:
     line = fit_line([1, 2, 3, 4], [35.5, 36.0, 36.5, 37.0])
-    assert line == Line(intercept=pytest.approx(35.0), slope=pytest.approx(0.5))
+    assert (known(line).intercept, known(line).slope) == pytest.approx((35.0, 0.5))
 
 
 def test_one_place_makes_no_line() -> None:

@@ -23,7 +23,7 @@ from kvdemo.facts.events import (
     Working,
 )
 from kvdemo.facts.reader import AT_ONCE, Reader
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import PeakKind, RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message, SamplingParams
 from kvdemo.generation.admission import admit
 from kvdemo.generation.prompt import encode_prompt
@@ -31,6 +31,7 @@ from kvdemo.generation.run import Accepted, Outcome, Run, Step
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from kvdemo.models.loaded import LoadedModel
+from tests.known import ended, known, sure
 from tests.tiny import (
     CHAT_TEMPLATE,
     EOS_ID,
@@ -74,7 +75,9 @@ def test_events_come_in_the_order_of_the_grammar(tiny: LoadedModel, strategy: st
 
 def test_texts_of_the_events_join_to_the_text_of_the_record(tiny: LoadedModel) -> None:
     seen = events(tiny, GenerationRequest(PROMPT, 40))
-    assert "".join(event.text for event in seen if isinstance(event, TokenEmitted | Finished)) == seen[-1].record.text
+    assert (
+        "".join(event.text for event in seen if isinstance(event, TokenEmitted | Finished)) == ended(seen).record.text
+    )
 
 
 def test_times_only_grow_and_the_first_token_comes_after_acceptance(tiny: LoadedModel) -> None:
@@ -107,8 +110,8 @@ def test_chunked_prefill_is_counted_chunk_by_chunk_and_shows_its_progress(tiny: 
     seen = events(tiny, GenerationRequest(PROMPT, N, fixed_length=True, prefill_chunk=8))
     progress = [(event.done, event.of) for event in seen if isinstance(event, PrefillProgress)]
     assert progress == [(0, 19), (8, 19), (16, 19)]
-    assert seen[-1].record.positions_computed == (8, 8, 3, *[1] * (N - 1))
-    assert seen[-1].record.token_ids == run(tiny, fixed_length=True).token_ids
+    assert ended(seen).record.positions_computed == (8, 8, 3, *[1] * (N - 1))
+    assert ended(seen).record.token_ids == run(tiny, fixed_length=True).token_ids
 
 
 def test_each_token_tells_what_the_cache_holds_while_it_is_not_among_it(tiny: LoadedModel) -> None:
@@ -120,7 +123,7 @@ def test_each_token_tells_what_the_cache_holds_while_it_is_not_among_it(tiny: Lo
 
 def test_a_static_cache_weighs_its_reserved_slots_from_the_first_token(tiny: LoadedModel) -> None:
     seen = events(tiny, GenerationRequest(PROMPT, 5, "static", cache_slots=100))
-    assert seen[0].reserved_tokens == 100
+    assert sure(PromptEncoded, seen[0]).reserved_tokens == 100
     assert {event.cache_bytes for event in seen if isinstance(event, TokenEmitted)} == {4 * 2 * 2 * 16 * 4 * 100}
 
 
@@ -215,12 +218,12 @@ def test_fixed_length_goes_on_past_the_end_token_and_marks_it() -> None:
 
 def test_fixed_length_makes_the_same_tokens_as_a_free_run_until_its_end(tiny: LoadedModel) -> None:
     free, fixed = run(tiny, new_tokens=30), run(tiny, new_tokens=30, fixed_length=True)
-    assert fixed.token_ids[: free.new_tokens] == free.token_ids
+    assert known(fixed.token_ids)[: free.new_tokens] == free.token_ids
 
 
 def test_a_stop_string_ends_the_answer_before_it_and_its_tokens_are_counted() -> None:
     seen = events(speaking("yes<STOP>no"), GenerationRequest(PROMPT, 20, stop_strings=("<STOP>",)))
-    record = seen[-1].record
+    record = ended(seen).record
     assert (record.finish_reason, record.text, record.new_tokens) == ("stop_string", "yes", len("yes<STOP>"))
     assert "<" not in "".join(event.text for event in seen if isinstance(event, TokenEmitted))
 
@@ -229,8 +232,8 @@ def test_an_emoji_of_four_tokens_is_four_tokens_and_is_never_shown_in_parts() ->
     seen = events(speaking("😀😀😀😀"), GenerationRequest(PROMPT, 16))
     tokens = [event for event in seen if isinstance(event, TokenEmitted)]
     assert [event.text for event in tokens] == ["", "", "", "😀"] * 4
-    assert seen[-1].record.new_tokens == 16
-    assert seen[-1].record.ttft_s == tokens[0].time_s < tokens[3].time_s
+    assert ended(seen).record.new_tokens == 16
+    assert ended(seen).record.ttft_s == tokens[0].time_s < tokens[3].time_s
 
 
 def test_an_answer_cut_inside_an_emoji_drops_the_broken_tail_and_keeps_the_count() -> None:
@@ -344,7 +347,7 @@ def test_the_stop_flag_ends_the_run_as_cancelled_and_keeps_what_was_made(tiny: L
         if len([e for e in seen if isinstance(e, TokenEmitted)]) == 5:
             stop.set()
             stop.set()  # a second press does nothing
-    record = seen[-1].record
+    record = ended(seen).record
     assert (record.status, record.finish_reason) == ("cancelled", "cancelled")
     assert 5 <= record.new_tokens < 500
     assert record.cache_tokens == P + record.new_tokens - 1
@@ -365,7 +368,7 @@ def test_a_stop_during_prefill_takes_effect_at_the_next_chunk(tiny: LoadedModel)
             stop.set()
     assert isinstance(event, Finished)
     assert (event.reason, event.record.new_tokens) == ("cancelled", 0)
-    assert sum(event.record.positions_computed) < 400
+    assert sum(known(event.record.positions_computed)) < 400
 
 
 def test_a_run_past_its_time_ends_as_timed_out(tiny: LoadedModel) -> None:
@@ -432,13 +435,13 @@ class FailingReader:
 
 def test_what_fails_on_the_readers_side_is_a_failed_run_with_its_record_and_the_next_one_works() -> None:
     loaded = tiny_loaded(tiny_speaker(P, b"one two three"), FailingReader())
-    turnstile, seen = Turnstile(3), []
+    turnstile = Turnstile(3)
     with pytest.raises(RunFailed, match="simulated decoder") as caught:
-        seen.extend(stream(loaded, GenerationRequest(PROMPT, 20), turnstile=turnstile))
+        list(stream(loaded, GenerationRequest(PROMPT, 20), turnstile=turnstile))
     record = caught.value.record
     assert (record.status, record.text) == ("failed", "on")
-    assert bytes(record.token_ids).startswith(b"on")
-    assert record.positions_computed[0] == P
+    assert bytes(known(record.token_ids)).startswith(b"on")
+    assert known(record.positions_computed)[0] == P
     assert turnstile.length == 0
     again = dataclasses.replace(loaded, tokenizer=tiny_tokenizer())
     assert run(again).text == "one two thre"
@@ -493,7 +496,7 @@ def test_words_that_a_model_masks_out_are_no_fault() -> None:
 class RecordedDevice:
     """The memory of a fake accelerator that every run shares, and who asked for what in which thread."""
 
-    peak_kind = "allocator"
+    peak_kind: PeakKind = "allocator"
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -524,7 +527,7 @@ def test_the_peak_is_read_in_the_models_thread_before_the_next_run_begins(tiny: 
     )
     begun = next(first)  # its reader is slow: the next run comes and goes before he looks at the end
     events(tiny, GenerationRequest(PROMPT, 3, fixed_length=True), turnstile=turnstile, make_device=lambda _: device)
-    record = [begun, *first][-1].record
+    record = ended([begun, *first]).record
     assert record.peak_bytes == 7
     assert [what for what, _ in device.calls] == ["start", "peak", "start", "peak"]
     assert {thread for _, thread in device.calls} == {"tiny-model"}
@@ -540,7 +543,7 @@ def test_the_peak_of_a_run_that_failed_or_never_began_is_told_or_unknown(tiny: L
     loaded.thread.close()
     stop = threading.Event()
     stop.set()
-    assert events(tiny, GenerationRequest(PROMPT, 9), stop=stop)[-1].record.peak_bytes is None
+    assert ended(events(tiny, GenerationRequest(PROMPT, 9), stop=stop)).record.peak_bytes is None
 
 
 def test_the_end_is_looked_for_at_every_step_on_devices_too_where_transformers_would_be_late() -> None:
@@ -593,21 +596,23 @@ def test_a_reader_who_comes_late_sees_nothing_of_the_runs_after_his(tiny: Loaded
     late = stream(tiny, request, turnstile=turnstile)
     begun = next(late)
     events(tiny, GenerationRequest("another prompt, and longer", 9, fixed_length=True), turnstile=turnstile)
-    record, alone = [begun, *late][-1].record, run(tiny, new_tokens=5, fixed_length=True)
+    record, alone = ended([begun, *late]).record, run(tiny, new_tokens=5, fixed_length=True)
     for name in ("token_ids", "positions_computed", "positions_read", "cache_tokens", "cache_layers", "text"):
         assert getattr(record, name) == getattr(alone, name)
 
 
 def test_a_prompt_that_was_encoded_before_is_not_encoded_again_and_its_time_counts(tiny: LoadedModel) -> None:
     messages = (Message("user", "hi"),)
-    known = dataclasses.replace(encode_prompt(tiny, messages), took_s=1000.0, notices=("said before",))
+    encoded = dataclasses.replace(encode_prompt(tiny, messages), took_s=1000.0, notices=("said before",))
     mute = dataclasses.replace(tiny, tokenizer=Mute(tiny.tokenizer))
-    accepted, *_, finished = events(mute, GenerationRequest(messages, N), encoded=known)
+    seen = events(mute, GenerationRequest(messages, N), encoded=encoded)
+    accepted, finished = sure(PromptEncoded, seen[0]), ended(seen)
     assert finished.record.token_ids == run(tiny, messages).token_ids
-    assert accepted.prompt_tokens == len(known.token_ids)
+    assert accepted.prompt_tokens == len(encoded.token_ids)
     assert accepted.notices == finished.record.notices == ("said before",)
     assert accepted.prepare_s >= 1000
-    assert finished.record.request_s >= finished.record.prepare_s + finished.record.queue_s
+    record = finished.record
+    assert known(record.request_s) >= record.prepare_s + record.queue_s
 
 
 class Mute:
@@ -630,7 +635,7 @@ def test_three_prompts_at_once_give_exactly_their_serial_answers(tiny: LoadedMod
     turnstile, answers = Turnstile(10), {}
 
     def visitor(prompt: str) -> None:
-        answers[prompt] = events(tiny, GenerationRequest(prompt, N), turnstile=turnstile)[-1].record.token_ids
+        answers[prompt] = ended(events(tiny, GenerationRequest(prompt, N), turnstile=turnstile)).record.token_ids
 
     threads = [threading.Thread(target=visitor, args=(prompt,)) for prompt in prompts]
     for thread in threads:
@@ -648,7 +653,7 @@ def test_who_waits_sees_his_place_and_can_stop_while_waiting(tiny: LoadedModel) 
     stop.set()
     rest = list(waiting)
     assert [type(event) for event in rest] == [Finished]
-    assert (rest[0].reason, turnstile.length) == ("cancelled", 1)
+    assert (ended(rest).reason, turnstile.length) == ("cancelled", 1)
     ahead.leave()
 
 
@@ -674,9 +679,8 @@ def test_the_turn_ends_with_the_run_even_when_nobody_reads_on(tiny: LoadedModel)
 def test_a_run_asked_for_after_the_model_was_closed_ends_as_cancelled() -> None:
     loaded, turnstile = tiny_loaded(), Turnstile(3)
     loaded.thread.close()
-    assert [event.reason for event in events(loaded, GenerationRequest(PROMPT, 8), turnstile=turnstile)] == [
-        "cancelled"
-    ]
+    (only,) = events(loaded, GenerationRequest(PROMPT, 8), turnstile=turnstile)
+    assert sure(Finished, only).reason == "cancelled"
     assert turnstile.length == 0
 
 
@@ -928,7 +932,7 @@ def test_facts_wait_for_the_reader_and_come_in_one_go_with_their_own_times(tiny:
     told = [event for event in seen if not isinstance(event, Working)]
     assert [type(event) for event in told] == [PromptEncoded, PrefillProgress, *[TokenEmitted] * 400, Finished]
     assert len(seen) - len(told) < 200
-    record = seen[-1].record
+    record = ended(seen).record
     tokens = [event for event in told if isinstance(event, TokenEmitted)]
     assert tuple(event.token_id for event in tokens) == record.token_ids
     assert tuple(event.time_s for event in tokens) == record.token_times_s
@@ -944,8 +948,8 @@ def test_a_stop_between_two_wake_ups_loses_nothing_from_the_record(tiny: LoadedM
         if isinstance(event, Working):
             stop.set()
     tokens = [event for event in seen if isinstance(event, TokenEmitted)]
-    assert (event.reason, len(tokens)) == ("cancelled", event.record.new_tokens)
-    assert len(event.record.positions_computed) >= len(tokens) > 0
+    assert (ended(seen).reason, len(tokens)) == ("cancelled", ended(seen).record.new_tokens)
+    assert len(known(ended(seen).record.positions_computed)) >= len(tokens) > 0
 
 
 def held_at(loaded: LoadedModel, forward: int, release: threading.Event) -> Any:

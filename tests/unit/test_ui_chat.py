@@ -10,11 +10,12 @@ from kvdemo.errors import InvalidRequest, RunFailed
 from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.model import Failed, Loading
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import Message
+from kvdemo.facts.requests import Message, SamplingParams
 from kvdemo.ui.chat.conversation import Conversation, Turn
 from kvdemo.ui.chat.settings import ChatSettings
 from kvdemo.ui.chat.turns import ChatView, act, answer, cleared, settled, take
 from tests.fake_backend import ANSWER, FakeBackend, answer_events
+from tests.known import sure
 
 
 class Clock:
@@ -118,7 +119,7 @@ def test_settings_reach_the_run_checked() -> None:
     assert messages[0] == Message("system", "be brief")
     assert (keywords["strategy"], keywords["max_new_tokens"], keywords["keep"]) == ("static", 7, False)
     assert isinstance(keywords["max_new_tokens"], int)
-    assert keywords["sampling"].seed == 3
+    assert sure(SamplingParams, keywords["sampling"]).seed == 3
 
 
 @pytest.mark.parametrize(

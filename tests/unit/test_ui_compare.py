@@ -12,7 +12,7 @@ from kvdemo.components.exports import Exports
 from kvdemo.components.progress_card import progress_card
 from kvdemo.errors import RunFailed
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
-from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
 from kvdemo.facts.model import Loading
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
@@ -137,7 +137,10 @@ def test_the_place_where_an_answer_would_have_ended_is_marked() -> None:
         "dynamic", "ok", "length", 4, token_ids=(1, 2, 3), token_times_s=(0.1, 0.2, 0.3), text="abc", would_end_at=2
     )
     view = CompareRun({"dynamic": ArmView(ROW)}, 3)
-    events = [PromptEncoded(4, 0.0, 0.0), *(TokenEmitted(at, at, "abc"[at], 0.1, 4, 0, 0) for at in range(3))]
+    events: list[GenerationEvent] = [
+        PromptEncoded(4, 0.0, 0.0),
+        *(TokenEmitted(at, at, "abc"[at], 0.1, 4, 0, 0) for at in range(3)),
+    ]
     for event in (*events, Finished("length", record)):
         view = view.after(ArmEvent("dynamic", 1, False, event))
     assert (

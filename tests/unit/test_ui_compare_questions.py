@@ -21,6 +21,7 @@ from kvdemo.questions.prompts.question import PROMPTS
 from kvdemo.questions.prompts.spec import PromptSetResult
 from kvdemo.ui.compare.runs import Refused, Running, Shown, View, run
 from tests.fake_backend import FakeBackend
+from tests.known import sure
 
 PREFIX_SMALL = {"system_prompt": "be brief", "questions": "one?\n\ntwo?\nthree?", "max_new_tokens": 3}
 GROWTH_SMALL = {"prompt": "words", "new_tokens": "2, 4", "prompt_tokens": "3", "longest_tokens": 32}
@@ -107,7 +108,7 @@ def test_stopping_a_set_keeps_the_prompts_that_were_done() -> None:
         if isinstance(view, Running) and "row 1: " in view.live:
             backend.stop("me")
     assert isinstance(shown[-1], Shown)
-    result = shown[-1].result
+    result = sure(PromptSetResult, shown[-1].result)
     assert (result.stopped_because, next(item.row.id for item in result.prompts)) == ("stopped", "row 1")
     assert "row 4" in result.not_run
 

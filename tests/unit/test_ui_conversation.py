@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvdemo.components.markup import bold_parts, table, text
 from kvdemo.components.run_view import RunView
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.events import Finished, PrefillProgress, PromptEncoded, Reuse, Waiting, Working
+from kvdemo.facts.events import Finished, GenerationEvent, PrefillProgress, PromptEncoded, Reuse, Waiting, Working
 from kvdemo.facts.requests import Message
 from kvdemo.ui.chat.conversation import Conversation
 from kvdemo.ui.chat.messages import live_answer, past_turns
@@ -24,7 +24,7 @@ NASTY = "<script>alert(1)</script> <img src=http://x/y onerror=alert(1)> & \"quo
 DYNAMIC = STRATEGIES[1]
 
 
-def after(events: list, view: RunView | None = None) -> RunView:
+def after(events: list[GenerationEvent], view: RunView | None = None) -> RunView:
     view = view or RunView()
     for event in events:
         view = view.after(event)

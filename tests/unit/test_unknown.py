@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from kvdemo.experiments.tables import Table, runs_table
 from kvdemo.facts.events import GenerationEvent
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest
-from kvdemo.facts.results import PreparedPrefix
+from kvdemo.facts.results import ArmFailed, PreparedPrefix
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.faster.verdict_card import verdict_card
 from kvdemo.questions.load.spec import LoadPoint
@@ -38,9 +39,8 @@ from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.ui.compare import runs
 from tests.fake_backend import FakeBackend
+from tests.known import sure
 from tests.made_up import (
-    ENVIRONMENT,
-    MODEL,
     RESULTS,
     UNKNOWN,
     growth_of,
@@ -51,6 +51,7 @@ from tests.made_up import (
     unknown_prefix,
     unknown_run,
 )
+from tests.made_up_model import ENVIRONMENT, MODEL
 
 KEYS = tuple(question.key for question in QUESTIONS if question.rows is None)  # those that run something
 # What nobody said of these runs, as columns of the file of runs.
@@ -183,9 +184,10 @@ def test_a_run_that_failed_before_anything_was_known_says_nothing_of_its_cache()
         raise InvalidRequest("prompt", "is too long")
 
     (failed,) = attempt(refused, GenerationRequest("x", 4), Place(1, 1))
-    assert failed.record.cache_bytes is None
-    assert failed.record.reused_tokens is None
-    assert (failed.record.total_computed, failed.record.total_read) == (None, None)
+    failed_record = sure(ArmFailed, failed).record
+    assert failed_record.cache_bytes is None
+    assert failed_record.reused_tokens is None
+    assert (failed_record.total_computed, failed_record.total_read) == (None, None)
 
 
 def test_a_run_without_a_strategy_is_called_by_its_arm() -> None:
@@ -206,7 +208,7 @@ def test_a_run_of_neither_ids_nor_a_number_is_refused_by_its_place(key: str) -> 
 
 
 NO_ROUND = compared(load_of().spec, LoadPoint(4, ()), MODEL, {})
-NOTHING = {
+NOTHING: dict[str, Callable[[], AnyResult]] = {
     "faster": lambda: replace(result_of(rounds=1), runs=(), comparisons=()),
     "prompts": lambda: replace(
         prompt_set_of(("one",)), prompts=(), comparisons=compare_set(("none", "dynamic"), ()), not_run=("one",)

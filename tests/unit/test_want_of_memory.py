@@ -19,6 +19,7 @@ from kvdemo.models.loader import in_one_line, load
 from kvdemo.models.source import ModelSource
 from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
+from tests.known import ended
 from tests.model_files import write_tiny_gguf
 from tests.tiny import tiny_loaded
 
@@ -102,7 +103,7 @@ def test_a_run_whose_allocation_really_fails_says_so_and_the_next_one_works() ->
     with pytest.raises(OutOfMemory, match="There was not enough memory for this run"):
         list(stream(loaded, request, turnstile=Turnstile(4)))
     hook.remove()
-    *_, finished = stream(loaded, request, turnstile=Turnstile(4))
+    finished = ended(stream(loaded, request, turnstile=Turnstile(4)))
     loaded.thread.close()
     assert finished.record.status == "ok"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TypedDict
 
@@ -103,7 +103,7 @@ def answer(
     *,
     kept_words: str = "",
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[ChatView]:
+) -> Generator[ChatView, None, None]:
     """Answer the last question: one view each time the run has told what is new, the last one complete."""
     if not conversation.running:
         # Gradio empties every output of a generator that yields nothing.

@@ -5,7 +5,7 @@ Handlers take plain values, make one backend call and give back views; area.py m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +59,15 @@ class Refused:
 View = Running | Shown | Refused
 
 
-def run(backend: Backend, question: Question[Any, Any], values: Sequence[Any], owner: str) -> Iterator[View]:
+def run(
+    backend: Backend, question: Question[Any, Any], values: Sequence[Any], owner: str
+) -> Generator[View, None, None]:
     """Ask the question: a view with each progress while runs go on, the result at the end, all of it kept.
 
     What is refused is told before anything runs, and what stands on the page stays.
     """
     page = question.page()
-    steps: Any = None
+    steps: Generator[Any, None, None] | None = None
     begun = False
     try:
         if question.needs == "model":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvdemo.backend.protocol import Backend
@@ -33,7 +33,7 @@ class Weighing:
     done: bool = False
 
 
-def measure(backend: Backend, owner: str, seq_len: object = None) -> Iterator[Weighing]:
+def measure(backend: Backend, owner: str, seq_len: object = None) -> Generator[Weighing, None, None]:
     """Fill caches of the loaded model and weigh them, with every strategy that can be used and makes its own cache."""
     points: list[MeasuredPoint] = []
     total = 0
