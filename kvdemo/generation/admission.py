@@ -11,23 +11,16 @@ from kvdemo.caches.strategies import Strategy, available_strategy, slots_for
 from kvdemo.errors import ContextFull, InvalidRequest
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.units import format_bytes
+from kvdemo.generation.ends import end_ids
+from kvdemo.generation.generation_config import refuse_generation_config
 from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
 from kvdemo.models.loaded import LoadedModel
 
-__all__ = ["Admitted", "admit", "checked_slots", "lacking", "refuse_generation_config"]
+__all__ = ["Admitted", "admit", "checked_slots", "lacking"]
 
 FreeBytes = Callable[[str], int]
 """Bytes that could be allocated now on a type of device."""
-
-# Each makes generate run another loop than the one that is measured here, or ask the hub for code; with the value for off.
-OTHER_LOOPS = {
-    "penalty_alpha": 0,
-    "dola_layers": None,
-    "prompt_lookup_num_tokens": None,
-    "guidance_scale": 1,
-    "token_healing": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,8 @@ def admit(
     """
     entered_s = time.perf_counter() - (0.0 if encoded is None else encoded.took_s)
     strategy = available_strategy(request.strategy, loaded.model)
-    refuse_generation_config(loaded)
+    ends = frozenset[int]() if request.fixed_length else end_ids(loaded)
+    refuse_generation_config(loaded, request.sampling, ends)
     encoded = encoded or encode_prompt(loaded, request.prompt)
     held_bytes = kept.storage_bytes(owner) if kept is not None and strategy.keeping != "no" else 0
     slots = checked_slots(loaded, request, strategy, len(encoded.token_ids), held_bytes=held_bytes, free_bytes=free)
@@ -142,20 +136,3 @@ def lacking(
         exact = loaded.cache_bytes(strategy, positions)
         wanted = wanted if exact is None else exact
     return (wanted, free) if wanted > free else None
-
-
-def refuse_generation_config(loaded: LoadedModel) -> None:
-    """InvalidRequest when the model's generation_config asks for something that cannot be streamed one by one."""
-    config = loaded.model.generation_config
-    for name in ("num_beams", "num_return_sequences", "num_beam_groups"):
-        value = getattr(config, name, None)
-        if value is not None and value != 1:
-            raise InvalidRequest(
-                "generation_config.json", f"sets {name}={value}; answers are streamed one at a time: set it to 1"
-            )
-    for name, off in OTHER_LOOPS.items():
-        value = getattr(config, name, None)
-        if value is not None and value != off:
-            raise InvalidRequest(
-                "generation_config.json", f"sets {name}={str(value)[:40]}; that is no plain decoding: take it out"
-            )

@@ -17,9 +17,12 @@ from kvdemo.errors import ContextFull, InvalidRequest, is_out_of_memory
 from kvdemo.facts.events import Waiting, Working
 from kvdemo.facts.load import PAGED, ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.records import FinishReason, RunRecord, Status
+from kvdemo.facts.requests import SamplingParams
 from kvdemo.facts.units import format_bytes
-from kvdemo.generation.admission import FreeBytes, refuse_generation_config
+from kvdemo.generation.admission import FreeBytes
 from kvdemo.generation.device import Device, device_of
+from kvdemo.generation.ends import end_ids
+from kvdemo.generation.generation_config import refuse_generation_config
 from kvdemo.generation.memory import free_bytes
 from kvdemo.generation.paged import batch_tokens, continuous, pages_for, refuse_layers
 from kvdemo.generation.prompt import EncodedPrompt, encode_prompt
@@ -91,7 +94,7 @@ def checked_many(
     loaded: LoadedModel, request: ManyRequest, *, free: FreeBytes = free_bytes
 ) -> tuple[EncodedPrompt, ...]:
     """The prompts as ids; InvalidRequest that names the field where the model or the memory does not allow them."""
-    refuse_generation_config(loaded)
+    refuse_generation_config(loaded, SamplingParams(), frozenset() if request.fixed_length else end_ids(loaded))
     encoded = tuple(encode_prompt(loaded, arrival.prompt) for arrival in request.arrivals)
     sizes = [
         (len(one.token_ids), arrival.max_new_tokens) for one, arrival in zip(encoded, request.arrivals, strict=True)

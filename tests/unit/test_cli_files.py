@@ -172,6 +172,8 @@ def test_a_generation_config_that_cannot_be_read_costs_nothing_that_was_measured
         (b'{"num_return_sequences": 2}', "num_return_sequences"),
         (b'{"num_return_sequences": 2, "do_sample": true}', "sets num_return_sequences=2"),
         (b'{"cache_implementation": "magic"}', "magic"),
+        (b'{"repetition_penalty": 0.0}', "sets repetition_penalty=0.0; transformers refuses it: `penalty` has to be"),
+        (b'{"bad_words_ids": [[999999]]}', "sets bad_words_ids=[[999999]]"),
         (b"[1]", "generation_config.json"),
     ],
 )

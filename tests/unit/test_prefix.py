@@ -286,16 +286,20 @@ def test_a_stopped_run_leaves_a_cache_that_can_be_continued(tiny: LoadedModel) -
     assert record.token_ids == ask(tiny, prompt, None)[0].token_ids
 
 
+def simulated_fault(*_: object) -> None:
+    raise RuntimeError("simulated fault")
+
+
 def test_a_failed_run_leaves_nothing_to_continue() -> None:
     from kvdemo.errors import RunFailed
 
     loaded, kept = tiny_loaded(), store()
     ask(loaded, tokens(PROMPT), kept)
-    loaded.model.generation_config.repetition_penalty = 0.0
+    broken = loaded.model.lm_head.register_forward_hook(simulated_fault)
     with pytest.raises(RunFailed):
         ask(loaded, tokens(PROMPT), kept)
     assert kept.storage_bytes() == 0
-    loaded.model.generation_config.repetition_penalty = None
+    broken.remove()
     _, reuse = ask(loaded, tokens(PROMPT), kept)
     assert reuse == Reuse("fresh", 0, 0, "The turn before failed, and the kept cache was dropped with it.")
     assert ask(loaded, tokens(PROMPT + "!"), kept)[1].reused_tokens == len(PROMPT)

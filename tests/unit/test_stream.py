@@ -378,11 +378,11 @@ def test_a_run_past_its_time_ends_as_timed_out(tiny: LoadedModel) -> None:
 
 def test_an_exception_at_the_start_reaches_the_consumer_and_the_next_run_works() -> None:
     loaded = tiny_loaded()
-    loaded.model.generation_config.repetition_penalty = 0.0
+    hook = fail_at(loaded, 1, RuntimeError("simulated fault"))
     with pytest.raises(RunFailed) as caught:
         events(loaded, GenerationRequest("hi", 4))
     assert (caught.value.record.status, caught.value.record.new_tokens) == ("failed", 0)
-    loaded.model.generation_config.repetition_penalty = None
+    hook.remove()
     assert run(loaded, new_tokens=4).new_tokens == 4
     loaded.thread.close()
 
