@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvdemo.errors import ModelUnavailable
 from kvdemo.models.conversion import converted_folder
 from kvdemo.models.gguf import check_gguf
-from kvdemo.models.hub import asking_for
+from kvdemo.models.hub import ANSWER_TIMEOUT_S, asking_for
 from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype, in_one_line
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
@@ -87,13 +87,20 @@ def _of_gguf(source: ModelSource) -> dict[str, Any]:
 
 def _fetched(source: ModelSource, name: str, api: HfApi | None) -> Path | None:
     """A small file of a hub model; None where the model has no such file."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     assert source.hub_id is not None
+    if isinstance(cached := try_to_load_from_cache(source.hub_id, name), str):
+        return Path(cached)
+    api = api or HfApi()
     with asking_for(source.hub_id):
         try:
-            return Path((api or HfApi()).hf_hub_download(source.hub_id, name))
+            # One question first: a download asks a hub that does not answer seven times, half a minute in all.
+            api.get_hf_file_metadata(
+                url=hf_hub_url(source.hub_id, name, endpoint=api.endpoint), timeout=ANSWER_TIMEOUT_S
+            )
+            return Path(api.hf_hub_download(source.hub_id, name))
         except LocalEntryNotFoundError:  # neither here nor, since the hub was not reached, known to be missing
             raise
         except EntryNotFoundError:

@@ -21,7 +21,7 @@ from kvdemo.surroundings import client_problem
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["asking_for", "cached_snapshot", "download", "hub_cache", "network_is_off"]
+__all__ = ["ANSWER_TIMEOUT_S", "asking_for", "cached_snapshot", "download", "hub_cache", "network_is_off"]
 
 log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 10.0

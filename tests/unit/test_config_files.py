@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +21,7 @@ from kvdemo.models.loader import load, unpack_gguf
 from kvdemo.models.source import ModelSource, resolve
 from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
+from kvdemo.surroundings import direct_to_this_machine
 from tests.model_files import write_tiny_gguf
 from tests.tiny import tiny_model
 from tests.unit.test_loader import FakeHub
@@ -143,3 +146,29 @@ def test_all_tokens_with_which_a_gguf_ends_a_turn_are_kept(tmp_path: Path) -> No
 
     file = write_tiny_gguf(tmp_path / "turns.gguf", eot_token_id=10)
     assert read_header(file).special_tokens == {"eos_token_id": [10, 256], "pad_token_id": 257}
+
+
+class Broken(BaseHTTPRequestHandler):
+    """A hub that is there and does not work; it remembers how often it was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(503)
+        self.end_headers()
+
+    def log_message(self, format: str, *_: object) -> None:
+        pass
+
+
+def test_a_hub_that_does_not_work_is_asked_once_and_not_waited_for(tmp_path: Path) -> None:
+    from huggingface_hub import HfApi
+
+    with HTTPServer(("127.0.0.1", 0), Broken) as server, direct_to_this_machine():
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub = HfApi(endpoint=f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ModelUnavailable, match="the hub cannot be reached"):
+            read_config(ON_THE_HUB, Settings(home=tmp_path), api=hub)
+        server.shutdown()
+    assert Broken.asked == ["/owner/name/resolve/main/config.json"]

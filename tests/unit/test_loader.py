@@ -294,6 +294,11 @@ class FakeHub:
         self.fetched = allow_patterns
         return str(self.folder)
 
+    endpoint = None
+
+    def get_hf_file_metadata(self, *, url: str, timeout: float) -> None:
+        """There is always an answer; what is missing is told by the download."""
+
     def hf_hub_download(self, _hub_id: str, name: str) -> str:
         from huggingface_hub.errors import EntryNotFoundError
 
