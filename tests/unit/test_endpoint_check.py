@@ -24,7 +24,7 @@ from kvdemo.questions.endpoint.message import message
 from kvdemo.questions.endpoint.question import ENDPOINT
 from kvdemo.questions.endpoint.run import endpoint
 from kvdemo.questions.endpoint.spec import EndpointResult, EndpointSpec, Judged
-from kvdemo.questions.endpoint.timings import judgements
+from kvdemo.questions.endpoint.timings import cache_pairs, judgements
 from tests.engine_behind import EngineBehind, text_of
 from tests.known import known
 
@@ -62,6 +62,12 @@ def test_what_it_reports_as_reused_is_said_beside_the_times() -> None:
     found = judgements(checked(EngineBehind(reports=True)))["prefix_reuse"]
     assert found.verdict == "in use"
     assert re.search(r"The server reports 9\d % of the known prompts as reused", found.evidence)
+
+
+def test_growth_inside_an_answer_is_measured_against_the_prompt() -> None:
+    for cached, expected in ((True, 0.002), (False, 1.0)):
+        growths = [pair.growth for pair in cache_pairs(checked(EngineBehind(cached=cached, noise=0)))]
+        assert growths == [pytest.approx(expected, rel=0.05)] * 6
 
 
 def test_answers_held_back_until_their_end_tell_nothing_of_steps() -> None:

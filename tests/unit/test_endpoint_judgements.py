@@ -142,6 +142,17 @@ def test_a_middling_share_cannot_be_told() -> None:
     assert found.ratio == pytest.approx(0.375)
 
 
+def test_an_answer_that_is_computed_again_behind_a_kept_prompt_is_no_cache_in_use() -> None:
+    """Something asks for every token anew, and the prompt's beginning is kept: only the answer's own steps tell."""
+    again = [replace(pair, growth=1.0 + 0.01 * at) for at, pair in enumerate(pairs_of(True))]
+    found = kv_cache(again)
+    assert found.verdict == "cannot tell"
+    assert "the answer seems to be" in found.evidence
+    flat = [replace(pair, growth=0.01 * (at - 3)) for at, pair in enumerate(pairs_of(True))]
+    assert kv_cache(flat).verdict == "in use"
+    assert kv_cache([replace(pair, growth=1.0) for pair in pairs_of(False)]).verdict == "not in use"
+
+
 # --- prefixes --------------------------------------------------------------------------------------------------------
 
 

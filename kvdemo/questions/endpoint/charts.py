@@ -97,7 +97,7 @@ def pairs_chart(result: EndpointResult) -> go.Figure | None:
     top = 66 + banner_px([text for _, text in labels])
     tokens = format_count(median(pair.prompt_tokens for pair in pairs))
     figure = blank(
-        "Does a known beginning save time?",
+        "Is a known beginning faster?",
         height=top + PLOT_PX + 48,
         top=top,
         x={"title_text": f"pair ({tokens} prompt tokens)", "range": [0.5, len(pairs) + 0.5], "dtick": 1},

@@ -44,6 +44,8 @@ class CachePair:
     step_*_s         time per token after the first; None where the answer came in one piece or in bursts
     tokens_a_piece   of the stream: above 1 a step of the model may have made several
     hits             of the long prompt, tokens that the server reports as reused; None: it does not say
+    growth           how much a step grows with each token of the short prompt's answer, as a share of what a token of prompt
+                     adds to a first token; None where tokens have no times of their own
     """
 
     short_tokens: int
@@ -54,6 +56,7 @@ class CachePair:
     long_step_s: float | None
     tokens_a_piece: float = 1.0
     hits: int | None = None
+    growth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,24 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
         f"further token {more}: {percent(ratio)} of what computing the text again would add ({percent(low)} to "
         f"{percent(high)} over {len(known)} pairs)."
     )
+    growths = [pair.growth for pair in known if pair.growth is not None]
+    inside = _interval(growths) if len(growths) >= MIN_ROUNDS else None
+    if inside is not None:
+        evidence += (
+            f" From token to token of an answer a step grows by {percent(median(growths))} of what one more token of prompt "
+            f"costs ({percent(inside.low)} to {percent(inside.high)})."
+        )
     if low > RECOMPUTED_ABOVE:
         return Judgement("not in use", f"{evidence} Every token costs the whole text again.", ratio, low, high, ASK)
+    if high < KEPT_BELOW and inside is not None and inside.low > RECOMPUTED_ABOVE:
+        return Judgement(
+            "cannot tell",
+            f"{evidence} The prompt is not computed again, but the answer seems to be.",
+            ratio,
+            low,
+            high,
+            f"Whether something in front of the engine asks for every token anew. {ASK}",
+        )
     if high < KEPT_BELOW and added_s < HIDES_BELOW * step_s:
         return Judgement(
             "cannot tell",
@@ -287,7 +306,7 @@ def overlap(answers: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _too_few(count: int, what: str, trouble: str) -> Judgement:
-    said = f"No {what} were answered" if not count else f"Only {count} {what} were answered"
+    said = f"Answered: {count} {what}" if count else f"Not answered: {what}"
     return Judgement(
         "cannot tell",
         f"{said}; {MIN_ROUNDS} make an interval.{' ' if trouble else ''}{trouble}",

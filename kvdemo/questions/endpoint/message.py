@@ -8,9 +8,9 @@ from kvdemo.questions.endpoint.timings import judgements, ratio_words
 __all__ = ["message"]
 
 MEANT: dict[Subject, str] = {
-    "kv_cache": "a later token costs of the whole text",
-    "prefix_reuse": "times faster to the first token after a beginning that was sent before",
-    "batching": "times the tokens a second with several at once",
+    "kv_cache": "a longer text makes each further token longer by {} of what computing it again would",
+    "prefix_reuse": "after a beginning that was sent before the first token comes {} times as fast",
+    "batching": "several at once get {} times the tokens a second of one",
 }
 QUESTIONS = (
     "Which engine and version serves it (vLLM, SGLang, TGI, llama.cpp, transformers serve, another), started with which flags?",
@@ -26,7 +26,7 @@ QUESTIONS = (
 def message(result: EndpointResult) -> str:
     """Plain text to copy; it names the model as the server does, and neither address nor key."""
     found = "\n".join(
-        f"- {SUBJECTS[subject]}: {judged.verdict}" + (f", {MEANT[subject]}: {ratio}" if ratio else "")
+        f"- {SUBJECTS[subject]}: {judged.verdict}" + (f": {MEANT[subject].format(ratio)}" if ratio else "")
         for subject, judged in judgements(result).items()
         for ratio in [ratio_words(subject, judged)]
     )

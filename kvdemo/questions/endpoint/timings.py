@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from kvdemo.experiments.statistics import median
+from kvdemo.experiments.statistics import fit_line, median
 from kvdemo.facts.load import ManyRecord
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import format_ratio
@@ -24,6 +24,7 @@ from kvdemo.questions.endpoint.spec import AT_ONCE, EndpointResult, Judgement, S
 __all__ = ["cache_pairs", "concurrency", "judgements", "prefix_pairs", "ratio_words", "step_of", "tokens_a_piece"]
 
 UNHURRIED_S = 1e-4  # a step: below it an answer was held back and sent in one go
+LEAST_STEPS = 8  # of an answer that is asked how it grows
 TOO_MANY_AT_ONCE = 0.6  # of the gaps between pieces: from here on they come in bursts
 
 
@@ -46,8 +47,17 @@ def cache_pairs(result: EndpointResult) -> list[CachePair]:
         pieces = max(tokens_a_piece(short), tokens_a_piece(long))
         steps = (step_of(short), step_of(long))
         lengths, times = (short.prompt_tokens, long.prompt_tokens), (short.ttft_s, long.ttft_s)
-        found.append(CachePair(*lengths, *times, *steps, pieces, long.reused_tokens))
+        found.append(CachePair(*lengths, *times, *steps, pieces, long.reused_tokens, growth_of(short, long)))
     return found
+
+
+def growth_of(short: RunRecord, long: RunRecord) -> float | None:
+    """The slope of the short prompt's steps over that of first tokens by length; None where either is not known."""
+    more_tokens, more_s = long.prompt_tokens - short.prompt_tokens, (long.ttft_s or 0.0) - (short.ttft_s or 0.0)
+    line = fit_line(range(len(short.step_s)), short.step_s) if len(short.step_s) >= LEAST_STEPS else None
+    if line is None or step_of(short) is None or more_tokens <= 0 or more_s <= 0:
+        return None
+    return line.slope / (more_s / more_tokens)
 
 
 def tokens_a_piece(run: RunRecord) -> float:
