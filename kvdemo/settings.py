@@ -4,6 +4,7 @@ KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where con
 KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
 KVDEMO_DTYPE   auto, float32, bfloat16, float16
 KVDEMO_ALLOWED_HOSTS   further names that the page answers to, with commas; a leading dot: and all below it
+KVDEMO_ALLOWED_ENDPOINTS   HOST or HOST:PORT of engines that may be asked beside those that anybody may, with commas
 KVDEMO_ROOT_PATH       the path that a proxy in front puts before the page's own
 KVDEMO_SYSTEM_PROMPT   a system prompt shared by all visitors: processed once at start, copied for each conversation
 """
@@ -63,6 +64,7 @@ class Settings:
     system_prompt: str = ""
     allowed_hosts: tuple[str, ...] = ()
     root_path: str = ""
+    allowed_endpoints: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(
@@ -73,6 +75,7 @@ class Settings:
         share: bool = False,
         allow_hosts: Sequence[str] = (),
         root_path: str | None = None,
+        allow_endpoints: Sequence[str] = (),
     ) -> Settings:
         """Settings from the environment, flags first; InvalidRequest that names the variable otherwise."""
         mode = environ.get("KVDEMO_MODE") or ("space" if environ.get("SYSTEM") == "spaces" else "local")
@@ -97,6 +100,12 @@ class Settings:
                 *checked_hosts("--allow-host", allow_hosts),
                 *checked_hosts("KVDEMO_ALLOWED_HOSTS", re.split(r"[,\s]+", environ.get("KVDEMO_ALLOWED_HOSTS", ""))),
             ),
+            allowed_endpoints=(
+                *checked_endpoints("--allow-endpoint", allow_endpoints),
+                *checked_endpoints(
+                    "KVDEMO_ALLOWED_ENDPOINTS", re.split(r"[,\s]+", environ.get("KVDEMO_ALLOWED_ENDPOINTS", ""))
+                ),
+            ),
             root_path=checked_root_path("--root-path", root_path)
             if root_path is not None
             else checked_root_path("KVDEMO_ROOT_PATH", environ.get("KVDEMO_ROOT_PATH", "")),
@@ -116,6 +125,15 @@ def checked_hosts(field: str, names: Sequence[str]) -> tuple[str, ...]:
             raise InvalidRequest(
                 field, f"{name[:80]!r} is not a name such as lab.example or .lab.example, without scheme, port and path"
             )
+    return tuple(name.lower() for name in names if name)
+
+
+def checked_endpoints(field: str, names: Sequence[str]) -> tuple[str, ...]:
+    """HOST or HOST:PORT, lower-case."""
+    for name in filter(None, names):
+        host, _, port = name.rpartition(":") if re.search(r"^[^:]+:\d{1,5}$", name) else (name, "", "1")
+        if not HOST_NAME.fullmatch(host) or host.startswith(".") or not 0 < int(port) < 65_536:
+            raise InvalidRequest(field, f"{name[:80]!r} is not a host or HOST:PORT, without scheme and path")
     return tuple(name.lower() for name in names if name)
 
 

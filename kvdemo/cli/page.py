@@ -1,6 +1,6 @@
 """Opens the page: settings, backend, page, launch; then the model loads while the page is already there.
 
-kvdemo [--model NAME] [--host ADDRESS] [--port N] [--allow-host NAME] [--root-path /PATH] [--share]
+kvdemo [--model NAME] [--host ADDRESS] [--port N] [--allow-host NAME] [--allow-endpoint HOST] [--root-path /PATH] [--share]
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ def parse(argv: Sequence[str] | None, prog: str = "app.py") -> argparse.Namespac
         help="a further name that the page answers to, such as a proxy's; repeat it; .NAME: and all names below it",
     )
     parser.add_argument(
+        "--allow-endpoint",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="an engine that the page may ask although it is inside a private network, or the page is shared; repeat it",
+    )
+    parser.add_argument(
         "--root-path", metavar="/PATH", help="the path that a proxy in front puts before the page's own"
     )
     parser.add_argument("--share", action="store_true", help="ask Gradio for a public address, too")
@@ -77,6 +84,7 @@ def serve(arguments: argparse.Namespace) -> int:
             share=arguments.share,
             allow_hosts=arguments.allow_host,
             root_path=arguments.root_path,
+            allow_endpoints=arguments.allow_endpoint,
         )
         # A wrong name ends here, before Gradio's import; a model that then fails to load leaves the page up.
         check_model(settings)

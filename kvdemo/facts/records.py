@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["FinishReason", "LayerBytes", "PeakKind", "RunRecord", "Status"]
+__all__ = ["FinishReason", "LayerBytes", "PeakKind", "Reported", "RunRecord", "Status"]
 
 FinishReason = Literal["stop", "stop_string", "length", "cancelled", "timed_out"]
 Status = Literal["ok", "cancelled", "failed", "timed_out"]
@@ -43,6 +43,21 @@ class LayerBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """What an engine behind a URL said of a run; None: it did not say. Never mixed with what was measured here.
+
+    cached_tokens        of the prompt's, that it did not compute again
+    prefill_s, decode_s  by its own clock
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run of the model, or of an engine that was asked for one. None is "not known", 0 is "none of it".
 
@@ -60,6 +75,7 @@ class RunRecord:
     would_end_at          fixed length only: index of the first end token that was passed over
     notices               sentences a person must know about how the prompt came to the model
     compile_s             time torch.compile took, None where nothing was compiled
+    reported              what the engine that ran it said; None: it ran here
     round, order          place in a comparison; None outside one
     """
 
@@ -94,6 +110,7 @@ class RunRecord:
     arm: str | None = None
     num_new_tokens: int | None = None
     text_ends: tuple[int, ...] = ()
+    reported: Reported | None = None
 
     @property
     def arm_key(self) -> str:

@@ -1,0 +1,228 @@
+"""An engine behind a URL as a bench: the same questions, the same events, and None for what such an engine cannot say."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvdemo.endpoints.answers import CountText, answered
+from kvdemo.endpoints.client import Client, model_of
+from kvdemo.endpoints.policy import Resolve, checked_target, resolved
+from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
+from kvdemo.experiments.attempt import Alive
+from kvdemo.experiments.bench import Bench
+from kvdemo.facts.endpoint import NOT_REPORTED, Endpoint, ServedModel
+from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
+from kvdemo.facts.load import Arrival, ManyFinished, ManyRecord, ManyRequest
+from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.reader import Reader
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest, Message, Prompt
+from kvdemo.facts.results import PreparedPrefix
+from kvdemo.generation.environment import environment
+from kvdemo.settings import Settings
+
+__all__ = ["ENDPOINT_ARM", "Served", "endpoint_bench", "served"]
+
+ENDPOINT_ARM = "endpoint"
+TRADE = "an engine behind a URL: its cache is not ours to choose"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that is open for the time of one question: the client, the model that was found, and what is at hand here."""
+
+    client: Client
+    model: ServedModel
+    reader: Reader
+    stop: threading.Event
+    count_text: CountText
+    run_s: float
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What is known of the model from outside."""
+        return ModelFacts(
+            name=self.model.name,
+            source=f"Served by {self.client.target.authority}{f' ({self.model.engine})' if self.model.engine else ''}.",
+            model_type="",
+            num_parameters=None,
+            weight_bytes=None,
+            dtype=NOT_REPORTED,
+            device=NOT_REPORTED,
+            context_limit=self.model.context_limit,
+            cache_bytes_per_token=None,
+            vocab_size=0,
+            has_chat_template=True,
+            attention=NOT_REPORTED,
+        )
+
+    def run(self, request: GenerationRequest, *, salt: str = "") -> Iterator[GenerationEvent]:
+        """One request; salted at its start, so that no cache has seen what follows."""
+        prompt = salted(request.prompt, salt)
+        asked = replace(request, prompt=prompt, timeout_s=request.timeout_s or self.run_s)
+        return answered(self.client, self.model, asked, stop=self.stop, reader=self.reader, count_text=self.count_text)
+
+    def fresh(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        """One request whose prompt begins as no other did."""
+        return self.run(request, salt=new_salt())
+
+    def many(self, request: ManyRequest, *, fresh: bool) -> Generator[Waiting | Working | ManyFinished, None, None]:
+        """The requests at their times, each on a connection of its own, or one after the other; one that fails fails alone."""
+        began_s = time.perf_counter()
+        told: queue.SimpleQueue[tuple[int, RunRecord, float]] = queue.SimpleQueue()
+        one_by_one = request.serving == "one-by-one"
+        turn = threading.Lock()
+
+        def ask(index: int, arrival: Arrival) -> None:
+            due_s = began_s + arrival.at_s
+            while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
+                self.stop.wait(left_s)
+            if not one_by_one:
+                told.put((index, *self.kept(arrival, request, fresh, due_s)))
+                return
+            with turn:
+                told.put((index, *self.kept(arrival, request, fresh, due_s)))
+
+        threads = [
+            threading.Thread(target=ask, args=(index, arrival), name=f"kvdemo-request-{index}", daemon=True)
+            for index, arrival in enumerate(request.arrivals)
+        ]
+        for thread in threads:
+            thread.start()
+        runs: dict[int, RunRecord] = {}
+        last_s = began_s
+        try:
+            while len(runs) < len(threads):
+                try:
+                    index, run, ended_s = told.get(timeout=self.reader.every_s or 0.1)
+                    runs[index], last_s = run, max(last_s, ended_s)
+                except queue.Empty:
+                    yield Working(time.perf_counter() - began_s)
+        finally:
+            if len(runs) < len(threads):
+                self.stop.set()
+        found = tuple(runs[index] for index in range(len(threads)))
+        failed = [run for run in found if run.status == "failed"]
+        status = "cancelled" if self.stop.is_set() else "failed" if len(failed) == len(found) else "ok"
+        reused = [run.reused_tokens for run in found]
+        yield ManyFinished(
+            ManyRecord(
+                request.serving,
+                request.strategy,
+                status,
+                found,
+                last_s - began_s,
+                forwards=None,
+                reused_tokens=None if None in reused else sum(count or 0 for count in reused),
+                error=failed[0].error if status == "failed" else None,
+            )
+        )
+
+    def kept(self, arrival: Arrival, many: ManyRequest, fresh: bool, due_s: float) -> tuple[RunRecord, float]:
+        """The record of one of them and when it ended; a failure is one, too. Its queue is what it waited for its turn here."""
+        request = GenerationRequest(arrival.prompt, arrival.max_new_tokens, fixed_length=many.fixed_length)
+        waited_s = max(0.0, time.perf_counter() - due_s)
+        try:
+            for event in self.fresh(request) if fresh else self.run(request):
+                if isinstance(event, Finished):
+                    record = event.record
+        except RunFailed as error:
+            record = error.record
+        except KvdemoError as error:
+            record = RunRecord(None, "failed", None, 0, token_ids=None, num_new_tokens=0, error=str(error))
+        return replace(record, queue_s=waited_s), time.perf_counter()
+
+
+@contextmanager
+def served(
+    settings: Settings,
+    endpoint: Endpoint,
+    *,
+    reader: Reader,
+    stop: threading.Event,
+    count_text: CountText = lambda _: None,
+    resolve: Resolve = resolved,
+) -> Iterator[Served]:
+    """The server, checked and asked for its models. InvalidRequest, or Unanswered, before anything else is sent."""
+    target = checked_target(endpoint.url, mode=settings.mode, allowed=settings.allowed_endpoints, resolve=resolve)
+    client = Client(target, endpoint.key)
+    try:
+        model = model_of(client.models(), endpoint.model, target.authority)
+        yield Served(client, model, reader, stop, count_text, settings.limits.run_s)
+    finally:
+        client.close()
+
+
+def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
+    """The bench for a question. fresh: every prompt that is timed begins as no other did; else the question does it itself."""
+
+    def count(request: GenerationRequest) -> int:
+        if request.max_new_tokens > settings.limits.new_tokens:
+            raise InvalidRequest(
+                "max_new_tokens",
+                f"{request.max_new_tokens:,} is more than the limit here, {settings.limits.new_tokens:,}",
+            )
+        if request.prompt_chars > settings.limits.prompt_chars:
+            raise InvalidRequest(
+                "prompt",
+                f"is {request.prompt_chars:,} characters long; the limit here is {settings.limits.prompt_chars:,}",
+            )
+        text = (
+            request.prompt
+            if isinstance(request.prompt, str)
+            else "".join(part.content for part in request.prompt if isinstance(part, Message))
+        )
+        return served.count_text(text) or max(1, len(text) // 4)
+
+    row = StrategyRow(ENDPOINT_ARM, served.model.name, TRADE, exact=False, keeping="no")
+    return Bench(
+        model=served.facts,
+        environment=environment(on_page=served.reader.on_page),
+        strategies={ENDPOINT_ARM: row},
+        run=served.fresh if fresh else served.run,
+        count=count,
+        run_many=lambda request: served.many(request, fresh=fresh),
+        share=lambda prompts, _strategy, new_tokens: ServedPrefix(served, prompts, new_tokens),
+        stop=served.stop.is_set,
+        limit_s=settings.limits.compare_budget_s,
+    )
+
+
+class ServedPrefix:
+    """What several prompts begin with, as far as a server keeps it: sent once, and then again under the same salt."""
+
+    def __init__(self, served: Served, prompts: Sequence[tuple[Message, ...]], new_tokens: int) -> None:
+        self._served, self._first, self._salt = served, prompts[0], new_salt()
+        self.slots = new_tokens
+
+    def prepare(self) -> Alive[PreparedPrefix]:
+        """Send the first prompt, for one token: whoever keeps prefixes has it now."""
+        began_s = time.perf_counter()
+        for event in self._served.run(GenerationRequest(self._first, 1), salt=self._salt):
+            if isinstance(event, Waiting | Working):
+                yield event
+        return PreparedPrefix(None, None, time.perf_counter() - began_s)
+
+    def run(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        return self._served.run(request, salt=self._salt)
+
+
+def new_salt() -> str:
+    return f"{secrets.token_hex(8)}: "
+
+
+def salted(prompt: Prompt, salt: str) -> Any:
+    """With the salt in front of everything else: a cache can only be reused from the first token on."""
+    if not salt:
+        return prompt
+    if isinstance(prompt, str):
+        return salt + prompt
+    first, *rest = prompt
+    return (replace(first, content=salt + first.content), *rest) if isinstance(first, Message) else prompt

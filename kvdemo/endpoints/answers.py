@@ -1,0 +1,217 @@
+"""One request to a server as the events of a run. What the server does not say stays unknown; what it says is called reported."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kvdemo.endpoints.client import Client, Received, Unanswered
+from kvdemo.endpoints.pieces import Reading
+from kvdemo.errors import InvalidRequest, RunFailed
+from kvdemo.facts.endpoint import ServedModel
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
+from kvdemo.facts.reader import AT_ONCE, Reader
+from kvdemo.facts.records import FinishReason, Reported, RunRecord, Status
+from kvdemo.facts.requests import GenerationRequest, Message
+from kvdemo.facts.units import format_count, format_seconds
+
+__all__ = ["CountText", "answered", "body_of"]
+
+CountText = Callable[[str], int | None]
+"""A text -> its tokens, by a tokenizer at hand; None: there is none."""
+
+KEEP_COUNT = ("vllm", "sglang", "llamacpp")
+"""Engines whose count of cached tokens is one: elsewhere a 0 may be a constant, and says nothing."""
+
+AT_ONE_TIME, FEW = 0.02, 4
+ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+@dataclass
+class Heard:
+    """What has come until now."""
+
+    times_s: list[float]
+    text: str = ""
+    reasoning: str = ""
+    first_text_s: float | None = None
+    pieces: int = 0
+
+    def after(self, received: Received) -> str:
+        """The new text of the answer itself."""
+        new = "".join(piece.text for piece in received.pieces if not piece.reasoning)
+        self.text += new
+        self.reasoning += "".join(piece.text for piece in received.pieces if piece.reasoning)
+        self.times_s += [received.at_s] * len(received.pieces)
+        self.pieces += len(received.pieces)
+        if new and self.first_text_s is None:
+            self.first_text_s = received.at_s
+        return new
+
+
+def answered(
+    client: Client,
+    model: ServedModel,
+    request: GenerationRequest,
+    *,
+    stop: threading.Event,
+    reader: Reader = AT_ONCE,
+    count_text: CountText = lambda _: None,
+    notices: tuple[str, ...] = (),
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[GenerationEvent]:
+    """The stream's grammar, from a server: PromptEncoded with the first piece, since nothing is known before.
+
+    RunFailed with what had come when the server refused, stalled or broke off. InvalidRequest before anything is sent.
+    """
+    path, body = body_of(model, request)
+    reading, heard = Reading(), Heard([])
+    began_s = clock()
+    pieces = client.stream(path, body, reading, stop, every_s=reader.every_s or 0.1)
+    encoded = False
+
+    def record(status: Status, reason: FinishReason | None, error: str | None = None) -> RunRecord:
+        return record_of(model, request, reading, heard, clock() - began_s, status, reason, error, count_text, notices)
+
+    try:
+        for received in pieces:
+            if received is not None and received.pieces:
+                if not encoded:
+                    encoded = True
+                    yield PromptEncoded(0, 0.0, 0.0, model.context_limit, notices=notices)
+                index, text = heard.pieces, heard.after(received)
+                if text:
+                    yield TokenEmitted(index, -1, text, received.at_s, 0, 0, 0)
+            yield Working(clock() - began_s)
+    except Unanswered as error:
+        raise RunFailed(str(error), record("failed", None, str(error))) from None
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+    if stop.is_set() and not reading.done and reading.finish_reason is None:
+        yield Finished("cancelled", record("cancelled", "cancelled"))
+        return
+    if not encoded:
+        yield PromptEncoded(0, 0.0, 0.0, model.context_limit, notices=notices)
+    reason = ENDS.get(reading.finish_reason or "", "stop")
+    yield Finished(reason, record("ok", reason))
+
+
+def body_of(model: ServedModel, request: GenerationRequest) -> tuple[str, dict[str, Any]]:
+    """(path, JSON body) of the request; InvalidRequest for a prompt of token ids."""
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": model.name,
+        "max_tokens": request.max_new_tokens,
+        "temperature": sampling.temperature,
+    }
+    if sampling.temperature:
+        body |= {"top_p": sampling.top_p, "seed": sampling.seed}
+    if request.stop_strings:
+        body["stop"] = list(request.stop_strings)
+    if request.fixed_length and model.engine in KEEP_COUNT:
+        body["ignore_eos"] = True
+    if isinstance(request.prompt, str):
+        return "completions", {**body, "prompt": request.prompt}
+    if not all(isinstance(part, Message) for part in request.prompt):
+        raise InvalidRequest("prompt", "token ids cannot be sent to a server: give text")
+    messages = [{"role": part.role, "content": part.content} for part in request.prompt if isinstance(part, Message)]
+    return "chat/completions", {**body, "messages": messages}
+
+
+def record_of(
+    model: ServedModel,
+    request: GenerationRequest,
+    reading: Reading,
+    heard: Heard,
+    request_s: float,
+    status: Status,
+    reason: FinishReason | None,
+    error: str | None,
+    count_text: CountText,
+    notices: tuple[str, ...],
+) -> RunRecord:
+    """The run, with what was measured here, what was reported there, and what is not known."""
+    reported = reported_by(model, reading)
+    said = list(notices)
+    tokens = reported.completion_tokens
+    if tokens is None and heard.pieces:
+        tokens = count_text(heard.reasoning + heard.text)
+        how = "counted from the text with the tokenizer at hand"
+        if tokens is None:
+            tokens, how = heard.pieces, "taken to be the pieces that came"
+        said.append(f"The server did not report how many tokens it made: {format_count(tokens)} are {how}.")
+    tokens = tokens or 0
+    times = times_of(heard, tokens, said)
+    if heard.reasoning:
+        later = (
+            ""
+            if heard.first_text_s is None
+            else f" The answer itself began after {format_seconds(heard.first_text_s)}."
+        )
+        said.append(f"The server sent {format_count(len(heard.reasoning))} characters of reasoning first.{later}")
+    if reading.skipped:
+        said.append(f"{format_count(reading.skipped)} events of the server were no JSON, and were left out.")
+    return RunRecord(
+        strategy=None,
+        status=status,
+        finish_reason=reason,
+        prompt_tokens=reported.prompt_tokens or 0,
+        token_ids=None,
+        num_new_tokens=tokens,
+        token_times_s=times,
+        positions_computed=None,
+        positions_read=None,
+        text=heard.text,
+        error=error,
+        reused_tokens=reported.cached_tokens,
+        request_s=request_s,
+        cache_tokens=None,
+        cache_bytes=None,
+        cache_storage_bytes=None,
+        notices=tuple(said),
+        reported=reported,
+    )
+
+
+def times_of(heard: Heard, tokens: int, said: list[str]) -> tuple[float, ...]:
+    """One time per token where each came by itself; fewer where several came together, and it is said."""
+    times = heard.times_s[:tokens] if tokens else []
+    if times and heard.times_s:
+        times[-1] = heard.times_s[-1]
+    if len(times) > FEW and times[0] and (times[-1] - times[0]) < AT_ONE_TIME * times[-1]:
+        said.append("The answer came all at once: something between here and the model holds the stream back.")
+        return (times[-1],)
+    if times and len(times) < tokens:
+        said.append(
+            f"{format_count(len(times))} pieces carried {format_count(tokens)} tokens, so that single steps cannot be told apart."
+        )
+    return tuple(times)
+
+
+def reported_by(model: ServedModel, reading: Reading) -> Reported:
+    """Only whole numbers that are none of them negative; a 0 of cached tokens only from an engine that counts them."""
+    details = reading.usage.get("prompt_tokens_details")
+    cached = whole(details.get("cached_tokens") if isinstance(details, dict) else None)
+    if cached is None:
+        cached = whole(reading.timings.get("cache_n"))
+    if cached == 0 and model.engine not in KEEP_COUNT:
+        cached = None
+    return Reported(
+        prompt_tokens=whole(reading.usage.get("prompt_tokens")),
+        completion_tokens=whole(reading.usage.get("completion_tokens")),
+        cached_tokens=cached,
+        prefill_s=seconds(reading.timings.get("prompt_ms")),
+        decode_s=seconds(reading.timings.get("predicted_ms")),
+    )
+
+
+def whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9 else None
+
+
+def seconds(value: object) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return value / 1000 if known and isinstance(value, int | float) else None

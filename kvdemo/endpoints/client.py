@@ -1,0 +1,330 @@
+"""Talks to one OpenAI-compatible server: which models it has, one request and its bytes as they come, and what it counts.
+
+Reading happens in a thread of its own, which stamps the clock when bytes arrive, so that Stop ends it in silence, too.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from kvdemo.endpoints.pieces import BadAnswer, Piece, Reading, error_words
+from kvdemo.endpoints.policy import Target
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.facts.endpoint import Counters, ServedModel
+
+__all__ = ["Client", "Patience", "Received", "Unanswered", "model_of"]
+
+MOST_BODY_BYTES, MOST_REFUSAL_BYTES = 16 * 2**20, 64 * 1024
+COUNTERS = {
+    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries"),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"),
+    "cache_use": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
+}
+SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{[^}]*\})?\s+([0-9.eE+-]+)\s*$", re.MULTILINE)
+
+
+class Unanswered(KvdemoError):
+    """The server could not be reached, refused, or broke off; one sentence that names it and never the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, s: for a connection, for the first byte, between two."""
+
+    connect_s: float = 5.0
+    first_s: float = 60.0
+    between_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Pieces that came together, at_s after the request was sent."""
+
+    at_s: float
+    pieces: tuple[Piece, ...]
+
+
+class Client:
+    """For one server, one model and one key, as long as it is open."""
+
+    def __init__(
+        self,
+        target: Target,
+        key: str | None = None,
+        *,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.target, self.patience, self._clock = target, patience or Patience(), clock
+        self._with_usage = True
+        headers = {"Host": target.authority, "User-Agent": "kvdemo", "Accept-Encoding": "identity"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._http = httpx.Client(
+            base_url=target.base_url,
+            headers=headers,
+            timeout=httpx.Timeout(self.patience.first_s, connect=self.patience.connect_s, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
+            trust_env=False,  # no proxy and no key of the environment
+            follow_redirects=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def models(self) -> tuple[ServedModel, ...]:
+        """What /models lists. Unanswered where it does not."""
+        value = self._get("models")
+        listed = value.get("data") if isinstance(value, dict) else None
+        if not isinstance(listed, list):
+            raise Unanswered(
+                f"{self._name} answers, but lists no models: is this the address of an OpenAI-compatible server?"
+            )
+        found = []
+        for item in listed[:1000]:
+            if isinstance(item, dict) and isinstance(item.get("id"), str) and item["id"]:
+                limit = item.get("max_model_len")
+                engine = item.get("owned_by") if isinstance(item.get("owned_by"), str) else ""
+                found.append(
+                    ServedModel(item["id"][:300], limit if isinstance(limit, int) and limit > 0 else None, str(engine))
+                )
+        return tuple(found)
+
+    def counters(self) -> Counters | None:
+        """From /metrics beside the API; None where there is none."""
+        with suppress(httpx.HTTPError):
+            answer, body = self._got(f"{self.target.base_url.removesuffix(self.target.path)}/metrics")
+            if answer.status_code == 200:
+                samples = {name: float(value) for name, value in SAMPLE.findall(body.decode(errors="replace"))}
+                found = {
+                    field: next((samples[name] for name in names if name in samples), None)
+                    for field, names in COUNTERS.items()
+                }
+                return Counters(**found) if any(value is not None for value in found.values()) else None
+        return None
+
+    def stream(
+        self, path: str, body: Mapping[str, Any], reading: Reading, stop: threading.Event, *, every_s: float = 0.1
+    ) -> Iterator[Received | None]:
+        """Send one request and yield what comes; None: nothing new for `every_s`. Unanswered, also after some of it came.
+
+        When `stop` is set the connection is closed, and this ends. reading: holds finish reason and counts afterwards.
+        """
+        exchange = Exchange(self, path, body, reading)
+        exchange.begin()
+        try:
+            yield from exchange.received(stop, every_s)
+        finally:
+            exchange.cut()
+
+    # --- for one exchange ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[httpx.Response, bytes]]:
+        """The answer's head, and, where it is a refusal, its beginning.
+
+        stream_options go out at first, and once more without, where a server does not know them.
+        """
+        full = {**body, "stream": True}
+        if self._with_usage:
+            full["stream_options"] = {"include_usage": True}
+        answer, refusal = self._posted(path, full)
+        try:
+            if answer.status_code in (400, 422) and self._with_usage and b"stream_options" in refusal:
+                answer.close()
+                self._with_usage = False
+                del full["stream_options"]
+                answer, refusal = self._posted(path, full)
+            yield answer, refusal
+        finally:
+            answer.close()
+
+    def _posted(self, path: str, body: dict[str, Any]) -> tuple[httpx.Response, bytes]:
+        request = self._http.build_request("POST", path, json=body)
+        request.extensions = {**request.extensions, "sni_hostname": self.target.host}
+        answer = self._http.send(request, stream=True)
+        return answer, b"" if answer.status_code == 200 else beginning(answer, MOST_REFUSAL_BYTES)
+
+    def _got(self, url: str) -> tuple[httpx.Response, bytes]:
+        request = self._http.build_request("GET", url)
+        request.extensions = {**request.extensions, "sni_hostname": self.target.host}
+        answer = self._http.send(request, stream=True)
+        try:
+            return answer, beginning(answer, MOST_BODY_BYTES)
+        finally:
+            answer.close()
+
+    def _get(self, path: str) -> Any:
+        try:
+            answer, body = self._got(path)
+        except httpx.HTTPError as error:
+            raise Unanswered(self.unreached(error)) from None
+        if answer.status_code != 200:
+            raise Unanswered(self.refused(answer, body))
+        return self.json_of(answer.headers.get("content-type", ""), body)
+
+    @property
+    def _name(self) -> str:
+        return self.target.authority
+
+    # --- what went wrong, in one sentence --------------------------------------------------------------------------------
+
+    def json_of(self, content_type: str, body: bytes) -> Any:
+        if "html" in content_type or body.lstrip()[:1] == b"<":
+            raise Unanswered(f"{self._name} answers with a page for people, not with JSON: is /v1 missing in it?")
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise Unanswered(f"{self._name} answers with something that is not JSON.") from None
+
+    def refused(self, answer: httpx.Response, body: bytes) -> str:
+        """A status other than 200."""
+        status, name = answer.status_code, self._name
+        if 300 <= status < 400:
+            return f"{name} sends us on to another address, which is not followed: give the final one."
+        words = ""
+        with suppress(ValueError):
+            words = f" It says: {error_words(json.loads(body))}"
+        if status in (401, 403):
+            return f"{name} refused the key, or wants one ({status}).{words}"
+        if status == 404:
+            return f"{name} knows no such model or address (404).{words}"
+        if status == 429:
+            later = answer.headers.get("retry-after", "")
+            when = f" It asks to wait {later[:40]} s." if later.isdigit() else ""
+            return f"{name} has had enough requests for now (429).{when}{words}"
+        if status >= 500:
+            return f"{name} failed ({status}).{words}"
+        return f"{name} did not take the request ({status}).{words}"
+
+    def unreached(self, error: httpx.HTTPError) -> str:
+        """No answer at all, or none any more."""
+        name, patience = self._name, self.patience
+        if isinstance(error, httpx.ConnectTimeout):
+            return f"{name} did not let us connect within {patience.connect_s:g} s."
+        if isinstance(error, httpx.ConnectError):
+            secure = "certificate" in str(error).lower() or "ssl" in str(error).lower()
+            return f"{name} cannot show that it is {self.target.host}." if secure else f"Nothing listens at {name}."
+        if isinstance(error, httpx.TimeoutException):
+            return f"{name} sent nothing for {patience.first_s:g} s."
+        return f"{name} broke off the connection."
+
+
+class Exchange:
+    """One request: a thread that reads, and whoever waits for what it reads."""
+
+    def __init__(self, client: Client, path: str, body: Mapping[str, Any], reading: Reading) -> None:
+        self._client, self._path, self._body, self._reading = client, path, body, reading
+        self._facts: queue.SimpleQueue[Received | BaseException | None] = queue.SimpleQueue()
+        self._answer: httpx.Response | None = None
+        self._over = threading.Event()
+        self._heard_s = 0.0
+        self._sent_s = 0.0
+
+    def begin(self) -> None:
+        self._sent_s = self._heard_s = self._client._clock()
+        threading.Thread(target=self._read, name="kvdemo-endpoint", daemon=True).start()
+
+    def received(self, stop: threading.Event, every_s: float) -> Iterator[Received | None]:
+        patience, came = self._client.patience, False
+        while not stop.is_set():
+            try:
+                fact = self._facts.get(timeout=every_s)
+            except queue.Empty:
+                quiet_s = self._client._clock() - self._heard_s
+                limit_s = patience.between_s if came else patience.first_s + patience.connect_s
+                if quiet_s > limit_s:
+                    raise Unanswered(f"{self._client._name} stalled: nothing came for {limit_s:g} s.") from None
+                yield None
+                continue
+            if fact is None:
+                return
+            if isinstance(fact, BaseException):
+                raise fact
+            came = True
+            yield fact
+
+    def cut(self) -> None:
+        """Close the connection, whatever it waits for."""
+        self._over.set()
+        answer = self._answer
+        if answer is not None:
+            with suppress(Exception):
+                raw = answer.extensions["network_stream"].get_extra_info("socket")
+                raw.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        try:
+            with self._client._opened(self._path, self._body) as (answer, refusal):
+                self._answer = answer
+                if self._over.is_set():
+                    return
+                self._tell(answer, refusal)
+            self._facts.put(None)
+        except BadAnswer as error:
+            self._facts.put(Unanswered(f"{self._client._name} reports an error: {error}"))
+        except KvdemoError as error:
+            self._facts.put(error)
+        except httpx.HTTPError as error:
+            self._facts.put(Unanswered(self._client.unreached(error)))
+        except Exception as error:
+            self._facts.put(error)
+
+    def _tell(self, answer: httpx.Response, refusal: bytes) -> None:
+        client, reading = self._client, self._reading
+        if answer.status_code != 200:
+            raise Unanswered(client.refused(answer, refusal))
+        content_type = answer.headers.get("content-type", "")
+        if "event-stream" not in content_type:
+            body = beginning(answer, MOST_BODY_BYTES)
+            client.json_of(content_type, body)
+            self._put(tuple(reading.whole(body)))
+            return
+        for data in answer.iter_raw():
+            self._put(tuple(reading.feed(data)))
+            if reading.done:
+                return
+        self._put(tuple(reading.close()))
+        if reading.finish_reason is None and not reading.done:
+            raise Unanswered(f"{client._name} broke off in the middle of its answer.")
+
+    def _put(self, pieces: tuple[Piece, ...]) -> None:
+        self._heard_s = self._client._clock()
+        if pieces:
+            self._facts.put(Received(self._heard_s - self._sent_s, pieces))
+
+
+def beginning(answer: httpx.Response, most_bytes: int) -> bytes:
+    """The first bytes of a body; what is beyond is left unread."""
+    found = bytearray()
+    for part in answer.iter_raw():
+        found += part
+        if len(found) >= most_bytes:
+            break
+    return bytes(found[:most_bytes])
+
+
+def model_of(models: tuple[ServedModel, ...], wanted: str | None, name: str) -> ServedModel:
+    """The one that is wanted, else the first; InvalidRequest where it is not among them."""
+    if not models:
+        if wanted is not None:
+            return ServedModel(wanted)
+        raise InvalidRequest("model", f"{name} lists no models: name the one to ask")
+    if wanted is None:
+        return models[0]
+    found = next((model for model in models if model.name == wanted), None)
+    if found is None:
+        listed = ", ".join(model.name for model in models[:5])
+        raise InvalidRequest("model", f"{name} has no {wanted[:100]!r}; it lists {listed}")
+    return found
