@@ -12,6 +12,7 @@ from kvdemo.errors import InvalidRequest, KvdemoError, ModelNotReady, ModelUnava
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
+from kvdemo.facts.endpoint import Endpoint, ServedModel
 from kvdemo.facts.events import (
     Finished,
     GenerationEvent,
@@ -41,7 +42,7 @@ from kvdemo.facts.steps import CacheLook, Stepped
 from kvdemo.generation.templated import Templated
 from kvdemo.planner import catalog, geometries, plan
 from kvdemo.questions.table import QUESTIONS, Table, asked_by
-from tests.engine_behind import EngineBehind
+from tests.engine_behind import ENDPOINT, EngineBehind
 from tests.made_up import advice_of
 from tests.made_up_model import ENVIRONMENT, MODEL, PER_TOKEN, ROWS
 from tests.many import events_of_many
@@ -256,7 +257,12 @@ class FakeBackend:
         self._stops[owner] = Event()
         return self._stops[owner]
 
-    def ask(self, spec: Any, *, owner: str, reader: Reader = AT_ONCE) -> Generator[Any, None, None]:
+    def endpoint_models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        return (ServedModel(ENDPOINT.name),)
+
+    def ask(
+        self, spec: Any, *, owner: str, reader: Reader = AT_ONCE, endpoint: Endpoint | None = None
+    ) -> Generator[Any, None, None]:
         """The real question on scripted runs."""
         question = asked_by(spec, self.questions)
         if question.needs == "model":

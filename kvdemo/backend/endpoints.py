@@ -17,20 +17,23 @@ from kvdemo.endpoints.policy import Resolve, checked_target, resolved
 from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
 from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench
+from kvdemo.experiments.comparison import ENDPOINT_ARM
+from kvdemo.experiments.question import Question
 from kvdemo.facts.endpoint import NOT_REPORTED, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.load import Arrival, ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.reader import Reader
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import RunRecord, Status
 from kvdemo.facts.requests import GenerationRequest, Message, Prompt
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.generation.environment import environment
 from kvdemo.settings import Settings
 
-__all__ = ["ENDPOINT_ARM", "Served", "endpoint_bench", "served"]
+__all__ = ["Served", "answers_from", "endpoint_bench", "models_at", "served"]
 
-ENDPOINT_ARM = "endpoint"
+WARM_SHARE = 0.01
+WARM = "Warm, not comparable: this prompt was new, and the server reports that it reused some of it all the same."
 TRADE = "an engine behind a URL: its cache is not ours to choose"
 
 
@@ -70,47 +73,47 @@ class Served:
         return answered(self.client, self.model, asked, stop=self.stop, reader=self.reader, count_text=self.count_text)
 
     def fresh(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
-        """One request whose prompt begins as no other did."""
-        return self.run(request, salt=new_salt())
+        """One request whose prompt begins as no other did; where something of it is reused all the same, its record says so."""
+        for event in self.run(request, salt=new_salt()):
+            if isinstance(event, Finished):
+                record = event.record
+                if (record.reused_tokens or 0) >= max(1.0, WARM_SHARE * record.prompt_tokens):
+                    yield replace(event, record=replace(record, notices=(*record.notices, WARM)))
+                    continue
+            yield event
 
     def many(self, request: ManyRequest, *, fresh: bool) -> Generator[Waiting | Working | ManyFinished, None, None]:
         """The requests at their times, each on a connection of its own, or one after the other; one that fails fails alone."""
         began_s = time.perf_counter()
         told: queue.SimpleQueue[tuple[int, RunRecord, float]] = queue.SimpleQueue()
-        one_by_one = request.serving == "one-by-one"
-        turn = threading.Lock()
 
-        def ask(index: int, arrival: Arrival) -> None:
-            due_s = began_s + arrival.at_s
-            while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
-                self.stop.wait(left_s)
-            if not one_by_one:
-                told.put((index, *self.kept(arrival, request, fresh, due_s)))
-                return
-            with turn:
+        def ask(*indices: int) -> None:
+            for index in indices:
+                arrival = request.arrivals[index]
+                due_s = began_s + arrival.at_s
+                while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
+                    self.stop.wait(left_s)
                 told.put((index, *self.kept(arrival, request, fresh, due_s)))
 
-        threads = [
-            threading.Thread(target=ask, args=(index, arrival), name=f"kvdemo-request-{index}", daemon=True)
-            for index, arrival in enumerate(request.arrivals)
-        ]
-        for thread in threads:
-            thread.start()
+        numbers = range(len(request.arrivals))
+        lines = [tuple(numbers)] if request.serving == "one-by-one" else [(index,) for index in numbers]
+        for line in lines:
+            threading.Thread(target=ask, args=line, name="kvdemo-requests", daemon=True).start()
         runs: dict[int, RunRecord] = {}
         last_s = began_s
         try:
-            while len(runs) < len(threads):
+            while len(runs) < len(numbers):
                 try:
                     index, run, ended_s = told.get(timeout=self.reader.every_s or 0.1)
                     runs[index], last_s = run, max(last_s, ended_s)
                 except queue.Empty:
                     yield Working(time.perf_counter() - began_s)
         finally:
-            if len(runs) < len(threads):
+            if len(runs) < len(numbers):
                 self.stop.set()
-        found = tuple(runs[index] for index in range(len(threads)))
+        found = tuple(runs[index] for index in numbers)
         failed = [run for run in found if run.status == "failed"]
-        status = "cancelled" if self.stop.is_set() else "failed" if len(failed) == len(found) else "ok"
+        status: Status = "cancelled" if self.stop.is_set() else "failed" if len(failed) == len(found) else "ok"
         reused = [run.reused_tokens for run in found]
         yield ManyFinished(
             ManyRecord(
@@ -181,7 +184,7 @@ def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
         )
         return served.count_text(text) or max(1, len(text) // 4)
 
-    row = StrategyRow(ENDPOINT_ARM, served.model.name, TRADE, exact=False, keeping="no")
+    row = StrategyRow(ENDPOINT_ARM, served.model.name, TRADE, exact=False, keeping="copy")
     return Bench(
         model=served.facts,
         environment=environment(on_page=served.reader.on_page),
@@ -193,6 +196,47 @@ def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
         stop=served.stop.is_set,
         limit_s=settings.limits.compare_budget_s,
     )
+
+
+def models_at(settings: Settings, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+    """What the server lists."""
+    target = checked_target(endpoint.url, mode=settings.mode, allowed=settings.allowed_endpoints)
+    client = Client(target, endpoint.key)
+    try:
+        return client.models()
+    finally:
+        client.close()
+
+
+def answers_from(question: Question[Any, Any], spec: Any, server: Served, settings: Settings) -> Iterator[Any]:
+    """The question's steps and its result, asked of a server.
+
+    A question that is not about reuse sends prompts that are new to the server. Where it reused something of them all the same,
+    its runs were warm, and nothing is compared.
+    """
+    assert question.at_endpoint is not None, "asked before"
+    cold = question.cold and question.needs != "endpoint"
+    bench = endpoint_bench(server, settings, fresh=question.needs != "endpoint")
+    before = server.client.counters() if cold else None
+    for step in question.run(question.at_endpoint(spec), bench):
+        if not isinstance(step, question.result):
+            yield step
+            continue
+        after = server.client.counters() if before is not None else None
+        share = after.hit_share_since(before) if before is not None and after is not None else None
+        yield without_ratios(step) if cold and was_warm(question, step, share) else step
+
+
+def was_warm(question: Question[Any, Any], result: Any, counted: float | None) -> bool:
+    """Did the server reuse a hundredth or more of prompts that were new to it? By its counters, or by what it said of each."""
+    runs = [run for _, run in question.runs(result) if run.reused_tokens is not None and run.prompt_tokens]
+    prompts = sum(run.prompt_tokens for run in runs)
+    said = sum(run.reused_tokens or 0 for run in runs) / prompts if prompts else 0.0
+    return max(said, counted or 0.0) >= WARM_SHARE
+
+
+def without_ratios(result: Any) -> Any:
+    return replace(result, comparisons=()) if getattr(result, "comparisons", ()) else result
 
 
 class ServedPrefix:

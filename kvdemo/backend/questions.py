@@ -6,15 +6,18 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
+from kvdemo.backend.endpoints import answers_from, models_at, served
 from kvdemo.backend.model import BackendBase
 from kvdemo.backend.tokenizers import Tokenizers
 from kvdemo.engine.engine import LoadModel, load_named
 from kvdemo.engine.shared_prefix import SharedPrefix, text_of_length
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench, no_count, no_runs
 from kvdemo.experiments.comparison import Noise
-from kvdemo.experiments.question import AnyResult
+from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.experiments.statistics import MIN_ROUNDS, median
+from kvdemo.facts.endpoint import Endpoint, ServedModel
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Prompt
 from kvdemo.generation.environment import environment
@@ -38,9 +41,17 @@ class Questions(BackendBase):
         self._prefill_tokens_per_s: float | None = None
         self._tokenizers = Tokenizers(settings)
 
-    def ask(self, spec: Any, *, owner: str = "", reader: Reader = AT_ONCE) -> Generator[Any, None, None]:
-        """The question that this request asks: its steps, then its result. InvalidRequest before anything runs."""
+    def ask(
+        self, spec: Any, *, owner: str = "", reader: Reader = AT_ONCE, endpoint: Endpoint | None = None
+    ) -> Generator[Any, None, None]:
+        """The question that this request asks: its steps, then its result. InvalidRequest before anything runs.
+
+        endpoint   the engine behind a URL that is asked, in the place of the loaded model
+        """
         question = asked_by(spec, self.questions)
+        if endpoint is not None or question.needs == "endpoint":
+            yield from self._ask_endpoint(question, spec, owner, reader, endpoint)
+            return
         if question.needs == "model":
             self._engine.ready()
         with self._engine.stoppable(owner) as stop:
@@ -54,6 +65,31 @@ class Questions(BackendBase):
                     speeds = [run.prefill_tokens_per_s for _, run in question.runs(step) if run.counts]
                     self._prefill_tokens_per_s = median_of(speeds) or self._prefill_tokens_per_s
                 yield step
+
+    def endpoint_models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        """What a server lists; InvalidRequest where it may not be asked, Unanswered where it does not answer."""
+        return models_at(self.settings, endpoint)
+
+    def _ask_endpoint(
+        self, question: Question[Any, Any], spec: Any, owner: str, reader: Reader, endpoint: Endpoint | None
+    ) -> Generator[Any, None, None]:
+        if endpoint is None:
+            raise InvalidRequest("url", "give the address of an OpenAI-compatible server")
+        if question.at_endpoint is None:
+            raise InvalidRequest("url", f"{question.title!r} is asked of a model that runs here, not of a server")
+        with (
+            self._engine.stoppable(owner) as stop,
+            served(self.settings, endpoint, reader=reader, stop=stop, count_text=self._count_text) as server,
+        ):
+            yield from answers_from(question, spec, server, self.settings)
+
+    def _count_text(self, text: str) -> int | None:
+        """By the tokenizer that is at hand, where there is one."""
+        loaded = self._engine.loaded
+        if loaded is None:
+            return None
+        with loaded.encoding:
+            return len(loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def recorded_results(self) -> tuple[str, ...]:
         """Names of the results that are shipped; they open without a model."""

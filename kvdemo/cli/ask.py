@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ import typer
 from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
 from kvdemo.cli.results import print_result
 from kvdemo.cli.session import MEASURING, OWNER, last, loaded_backend, settings_for, stopping_on_ctrl_c
-from kvdemo.errors import KvdemoError
-from kvdemo.experiments.question import AnyResult, Question
+from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.experiments.question import AnyResult, Needs, Question
 from kvdemo.experiments.switches import JsonTo, Model
 from kvdemo.facts.decision import CacheAdvice, InspectSpec
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.documents import any_document
 from kvdemo.questions.table import Table
 
@@ -35,6 +37,13 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "report": (ReportTo, None),
     "csv": (CsvTo, None),
 }
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="ask an OpenAI-compatible server; --model: one that it lists")
+]
+KeyEnv = Annotated[
+    str | None, typer.Option(metavar="NAME", help="the environment variable that holds the key for that server")
+]
+AT_ENDPOINT: dict[str, tuple[Any, Any]] = {"url": (Url, None), "key_env": (KeyEnv, None)}
 
 
 def command_of(question: Question[Any, Any], table: Table, follow: Follow = last) -> Callable[..., None]:
@@ -44,17 +53,31 @@ def command_of(question: Question[Any, Any], table: Table, follow: Follow = last
 
     def run(**given: Any) -> None:
         common = {name: given.pop(name) for name in COMMON}
+        endpoint = endpoint_from(common["model"], **{name: given.pop(name, None) for name in AT_ENDPOINT})
         sources = {name: value for name, value in given.items() if isinstance(value, Path)}
-        answer(question, ask(**given), table, sources, follow, **common)
+        answer(question, ask(**given), table, sources, follow, endpoint=endpoint, **common)
 
+    switches = COMMON | (AT_ENDPOINT if question.at_endpoint is not None else {})
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in COMMON.items()
+        for name, (annotation, default) in switches.items()
     ]
     run.__signature__ = inspect.Signature([*own.values(), *common])  # type: ignore[attr-defined]
     run.__doc__ = ask.__doc__
     run.__name__ = question.command
     return run
+
+
+def endpoint_from(model: str | None, url: str | None, key_env: str | None) -> Endpoint | None:
+    """The server that the switches name; the key comes out of the environment, since others can read a command line."""
+    if url is None:
+        if key_env is not None:
+            raise InvalidRequest("key_env", "goes with --url")
+        return None
+    key = None
+    if key_env is not None and not (key := os.environ.get(key_env)):
+        raise InvalidRequest("key_env", f"there is no {key_env[:80]} in the environment, or it is empty")
+    return Endpoint(url, model, key)
 
 
 def answer(
@@ -68,6 +91,7 @@ def answer(
     json_to: str | None,
     report: str | None,
     csv: str | None,
+    endpoint: Endpoint | None = None,
 ) -> None:
     """Ask it, write what is asked for, then print the answer. Whatever can refuse is asked before anything runs.
 
@@ -78,13 +102,15 @@ def answer(
     )
     decision, change = None, None
     with (
-        loaded_backend(model, question.strategies(spec), table, question.needs) as backend,
+        loaded_backend(*asked_of(question, spec, model, endpoint, table)) as backend,
         stopping_on_ctrl_c(backend) as interruption,
     ):
-        if report is not None:  # before anything runs: the files that it reads may be beyond reading
+        if (
+            report is not None and endpoint is None
+        ):  # before anything runs: the files that it reads may be beyond reading
             with without("report: what is in force is not known"):
                 decision = backend.inspect(InspectSpec())
-        result: AnyResult = follow(backend.ask(spec, owner=OWNER, reader=MEASURING))
+        result: AnyResult = follow(backend.ask(spec, owner=OWNER, reader=MEASURING, endpoint=endpoint))
         if decision is not None:
             with without("report: how to keep a strategy is not known"):
                 change = kept(backend, question, result)
@@ -111,6 +137,15 @@ def answer(
         raise typer.Exit(130)
     if not written or any(run.status == "failed" for _, run in question.runs(result)):
         raise typer.Exit(1)
+
+
+def asked_of(
+    question: Question[Any, Any], spec: Any, model: str | None, endpoint: Endpoint | None, table: Table
+) -> tuple[str | None, tuple[str, ...], Table, Needs]:
+    """What the backend is opened with: of a server, --model is one that it lists, and nothing is loaded here."""
+    if endpoint is not None:
+        return None, (), table, "endpoint"
+    return model, question.strategies(spec), table, question.needs
 
 
 def print_own_command(question: Question[Any, Any], result: AnyResult, given: str | None) -> None:

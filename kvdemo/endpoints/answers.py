@@ -86,6 +86,9 @@ def answered(
                 if text:
                     yield TokenEmitted(index, -1, text, received.at_s, 0, 0, 0)
             yield Working(clock() - began_s)
+            if request.timeout_s is not None and clock() - began_s > request.timeout_s:
+                yield Finished("timed_out", record("timed_out", "timed_out"))
+                return
     except Unanswered as error:
         raise RunFailed(str(error), record("failed", None, str(error))) from None
     finally:

@@ -173,6 +173,8 @@ class Engine:
         loaded = self.ready()
         for arrival in request.arrivals:
             self.check(GenerationRequest(arrival.prompt, arrival.max_new_tokens))
+        if request.serving == "at-once":
+            raise InvalidRequest("modes", "requests are sent to a server at their times: give its address")
         kinds = self._needs.kinds() if self._needs is not None and request.serving == "continuous" else None
         if strange := sorted((kinds or frozenset()) - {"full", "sliding"}):
             raise InvalidRequest(

@@ -24,6 +24,7 @@ from kvdemo.facts.results import Environment, Line, Spread
 
 __all__ = [
     "AGAIN",
+    "ENDPOINT_ARM",
     "METRICS",
     "ArmSummary",
     "CompareSpec",
@@ -40,6 +41,8 @@ __all__ = [
 Metric = Literal["generation_s", "ttft_s", "tpot_s", "request_s", "throughput_tokens_per_s"]
 METRICS: tuple[Metric, ...] = ("generation_s", "ttft_s", "tpot_s", "request_s")  # of two runs
 AGAIN = "-again"
+ENDPOINT_ARM = "endpoint"
+"""The one arm of a request to an engine behind a URL, whose cache is not ours to choose."""
 StopReason = Literal["rounds", "clear", "budget", "stopped", "limit", "failed"]
 """All rounds were done, the interval became narrow enough, the time was up, a person stopped it, so did the operator's limit, no
 two arms were left to compare."""
@@ -87,7 +90,7 @@ class CompareSpec:
         checked_text("system_prompt", self.system_prompt, empty=True)
         keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
         keep_int(self, "rounds", 1, MAX_ROUNDS)
-        checked_arms(self.strategies, least=1 if self.noise else 2)
+        checked_arms(self.strategies, least=1 if self.noise or self.strategies == (ENDPOINT_ARM,) else 2)
         checked_budget(self.time_budget_s)
 
     @property

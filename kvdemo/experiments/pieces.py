@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kvdemo.experiments.comparison import Comparison, ComparisonResult
+from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.results import Environment
 from kvdemo.facts.units import format_ratio
@@ -71,7 +72,11 @@ def in_sentence(label: str) -> str:
 
 def scope_words(model: ModelFacts, environment: Environment, *more: str) -> str:
     """What was it measured on? Model, dtype, machine, and what else matters."""
-    parts = [model.name.rsplit("/", 1)[-1], model.dtype, machine_words(model, environment), *more]
+    name = model.name.rsplit("/", 1)[-1]
+    where = [model.dtype, machine_words(model, environment)]
+    if model.device == NOT_REPORTED:  # an engine behind a URL
+        where = [model.source[:1].lower() + model.source[1:].rstrip(".")]
+    parts = [name, *where, *more]
     return f"{', '.join(parts)}. Other models, machines and lengths give other numbers."
 
 

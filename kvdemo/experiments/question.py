@@ -16,6 +16,7 @@ from kvdemo.experiments.evidence import Evidence
 from kvdemo.experiments.pieces import Pieces
 from kvdemo.experiments.tables import PlacedRuns, Table
 from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.requests import Message
 from kvdemo.facts.results import Environment, Progress
@@ -137,6 +138,7 @@ class Page(Generic[S]):
 
     form       lays it out in the current Blocks
     read       (backend, values of the form's fields) -> the request; InvalidRequest names the field
+    endpoint   (values of the form's fields) -> the engine behind a URL that is asked; None: the loaded model
     figures    names of its charts, in the order in which `Question.draw` gives them
     live       the request and the strategies' rows -> what is shown while it runs
     finished   what stands in the place of `live` for a result that was not run here
@@ -149,6 +151,7 @@ class Page(Generic[S]):
     read: Callable[..., S]
     figures: tuple[str, ...]
     live: Callable[[S, Mapping[str, StrategyRow]], Live]
+    endpoint: Callable[..., Endpoint | None] = lambda *_: None
     pickers: tuple[Picker, ...] = ()
     finished: Callable[[Any], str] = lambda _: ""
     aside: Callable[[Any], str] = lambda _: ""
@@ -186,6 +189,8 @@ class Question(Generic[S, R]):
     draw         (result, picked) -> the page's charts, None where there is nothing to draw
     drawings     every chart, for a report
     page, ask    its page, and its command: a function whose switches make a request
+    at_endpoint  the same request as an engine behind a URL can be asked it; None: it cannot
+    cold         its prompts are to be new to a server; not where reuse is what it asks about
     code         the lines that do it in an own program, "" where a comparison's script does it
     """
 
@@ -219,3 +224,5 @@ class Question(Generic[S, R]):
     rows: Callable[[R], Iterable[Mapping[str, object]]] | None = None
     comparison: Callable[[R], ComparisonResult | None] = lambda _: None
     noise: Callable[[R], Noise | None] = lambda _: None
+    at_endpoint: Callable[[S], S] | None = None
+    cold: bool = True

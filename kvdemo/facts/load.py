@@ -11,8 +11,8 @@ from kvdemo.facts.requests import MAX_NEW_TOKENS, Prompt, checked_choice, checke
 
 __all__ = ["MAX_REQUESTS", "PAGED", "SERVINGS", "Arrival", "Forward", "ManyFinished", "ManyRecord", "ManyRequest"]
 
-Serving = Literal["one-by-one", "padded", "continuous"]
-SERVINGS: tuple[Serving, ...] = ("one-by-one", "padded", "continuous")
+Serving = Literal["one-by-one", "padded", "continuous", "at-once"]
+SERVINGS: tuple[Serving, ...] = ("one-by-one", "padded", "continuous", "at-once")
 PAGED = "paged"
 MAX_REQUESTS = 256
 LEAST_PAGE, MOST_PAGE = 4, 4096
@@ -36,7 +36,8 @@ class ManyRequest:
     """Requests in the order in which they arrive, all greedy, and how they are served.
 
     serving       one-by-one: a generate for each. padded: one generate over the left-padded rows of all that have arrived when
-                  the model is free. continuous: the engine puts every forward together from whoever has something to compute
+                  the model is free. continuous: the engine puts every forward together from whoever has something to
+                  compute. at-once: each is sent to an engine behind a URL when it is due
     strategy      of the first two a key of the strategies table, none or dynamic; of the last one "paged"
     fixed_length  no end token: every request makes its max_new_tokens
     page_size     tokens of a page of the paged cache; num_pages: how many it has, None: enough for all requests at once

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.compare import compare
-from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.comparison import ENDPOINT_ARM, CompareSpec, ComparisonResult
 from kvdemo.experiments.documents import document, from_document
 from kvdemo.experiments.question import Page, Question
 from kvdemo.experiments.summary import noise_of
@@ -86,6 +87,7 @@ FASTER = Question(
     comparison=lambda result: result,
     draw=draw,
     drawings=drawings,
+    at_endpoint=lambda spec: replace(spec, strategies=(ENDPOINT_ARM,)),
     page=page,
     ask=ask,
     noise=lambda result: noise_of(result.spec, result.comparisons),

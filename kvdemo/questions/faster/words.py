@@ -7,7 +7,7 @@ from kvdemo.experiments.pieces import IN_ROUNDS, Pieces, factor, scope_words, to
 from kvdemo.experiments.statistics import MIN_ROUNDS
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.decision import CacheDecision
-from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds
+from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds, format_speed
 from kvdemo.questions.faster.finding import Finding, label
 
 __all__ = [
@@ -42,7 +42,7 @@ def headline(result: ComparisonResult, candidate: str | None = None) -> Pieces:
     if candidate is not None:
         known = [item for item in known if item.candidate == candidate]
     if not known:
-        return [*_nothing(result), *_ending(result)]
+        return [*(_alone(result) or _nothing(result)), *_ending(result)]
     others = [item for item in known if item.candidate in result.spec.strategies]
     if not others:
         return [*_noise(result, known[0]), *_ending(result)]
@@ -66,6 +66,28 @@ def headline(result: ComparisonResult, candidate: str | None = None) -> Pieces:
     if result.spec.prompt.strip() == DEMONSTRATION_PROMPT:
         pieces.append((" This is the demonstration prompt. Your decision needs your prompts.", False))
     return pieces
+
+
+def _alone(result: ComparisonResult) -> Pieces:
+    """One arm by itself, of an engine behind a URL: its figures, and nothing to compare them with; [] for any other result."""
+    if (
+        len(result.spec.arms) > 1
+        or not (arm := result.arm_summaries[0]).n
+        or arm.generation_s is None
+        or not arm.tokens
+    ):
+        return []
+    took, many = arm.generation_s, arm.tokens[1]
+    spread = f" ({format_seconds(took.low)} to {format_seconds(took.high)} in {took.n} rounds)" if took.n > 1 else ""
+    first = f", the first after {format_seconds(arm.ttft_s.median)}" if arm.ttft_s else ""
+    speed = f", then {format_speed(arm.decode_tokens_per_s)}" if arm.decode_tokens_per_s else ""
+    return [
+        (f"{format_seconds(took.median)} for {format_count(many)} {tokens_word(many)}", True),
+        (
+            f"{spread}{first}{speed}. From outside there is no second arm: whether it uses a cache, kvdemo endpoint tells.",
+            False,
+        ),
+    ]
 
 
 def _other_arms(result: ComparisonResult, known: list[Comparison], best: Comparison) -> Pieces:

@@ -10,7 +10,7 @@ import typer
 from kvdemo.experiments.input_files import read_bytes
 from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompts, representative
 from kvdemo.experiments.switches import NewTokens, lengths
-from kvdemo.questions.load.spec import MODES, LoadSpec
+from kvdemo.questions.load.spec import HERE, LoadSpec
 
 __all__ = ["load"]
 
@@ -25,7 +25,7 @@ def load(
     ] = None,
     prompt: Annotated[str, typer.Option(help="of every request, where no file is given")] = DEFAULT_PROMPT,
     requests: Annotated[int, typer.Option(help="how many")] = 8,
-    mode: Annotated[list[str] | None, typer.Option(help=f"repeat it: {', '.join(one.key for one in MODES)}")] = None,
+    mode: Annotated[list[str] | None, typer.Option(help=f"repeat it: {', '.join(one.key for one in HERE)}")] = None,
     rate: Annotated[float | None, typer.Option(help="requests a second, Poisson gaps; default: all together")] = None,
     arrival_seed: Annotated[int, typer.Option(help="of the gaps")] = 0,
     as_chat: Annotated[bool, typer.Option("--chat/--text", help="send prompts as chat messages, or as text")] = False,

@@ -21,7 +21,7 @@ from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.facts.load import MAX_REQUESTS
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int, checked_number
 from kvdemo.questions.load import words
-from kvdemo.questions.load.spec import MODES, LoadSpec
+from kvdemo.questions.load.spec import HERE, LoadSpec
 from kvdemo.settings import Settings
 
 __all__ = ["PAGE", "LoadForm", "form"]
@@ -133,7 +133,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         )
         modes, start, stop = run_line(
             lambda: gr.CheckboxGroup(
-                [(mode.label, mode.key) for mode in MODES],
+                [(mode.label, mode.key) for mode in HERE],
                 value=list(CHOSEN),
                 label="Served how? The first with every other",
                 scale=6,

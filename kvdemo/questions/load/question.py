@@ -79,6 +79,7 @@ LOAD = Question(
     table=load_table,
     draw=draw,
     drawings=drawings,
+    at_endpoint=lambda spec: replace(spec, modes=("one-by-one", "at-once")),
     page=page,
     ask=ask,
 )

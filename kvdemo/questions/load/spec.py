@@ -23,6 +23,7 @@ from kvdemo.facts.requests import (
 from kvdemo.facts.results import Environment
 
 __all__ = [
+    "HERE",
     "LOAD_METRIC",
     "MODES",
     "LoadComparison",
@@ -65,7 +66,12 @@ MODES = (
     Mode("continuous-unshared", "Continuous batching, pages not shared", "continuous", PAGED),
     Mode("one-by-one-no-cache", "One by one, no cache", "one-by-one", "none"),
     Mode("padded-no-cache", "Padded batch, no cache", "padded", "none"),
+    Mode("at-once", "All at their times, to a server", "at-once", "dynamic"),
 )
+
+
+HERE = tuple(mode for mode in MODES if mode.serving != "at-once")
+"""Those that the loaded model can be served in."""
 
 
 def mode_of(key: str) -> Mode:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from kvdemo.experiments.comparison import ENDPOINT_ARM
 from kvdemo.experiments.question import Page, Question
 from kvdemo.experiments.tables import PlacedRuns
 from kvdemo.questions.prefix import words
@@ -74,6 +76,8 @@ PREFIX = Question(
     comparison=lambda _: None,
     draw=draw,
     drawings=drawings,
+    at_endpoint=lambda spec: replace(spec, strategy=ENDPOINT_ARM),
+    cold=False,
     page=page,
     ask=ask,
     code=PREFIX_CODE,

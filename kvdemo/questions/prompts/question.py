@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from kvdemo.experiments.comparison import ComparisonResult
+from kvdemo.experiments.comparison import ENDPOINT_ARM, ComparisonResult
 from kvdemo.experiments.question import Page, Question
 from kvdemo.experiments.summary import request_size
 from kvdemo.experiments.tables import PlacedRuns
@@ -89,6 +90,7 @@ PROMPTS = Question(
     columns=own_prompt,
     draw=draw,
     drawings=drawings,
+    at_endpoint=lambda spec: replace(spec, strategies=(ENDPOINT_ARM,)),
     page=page,
     ask=ask,
 )

@@ -74,7 +74,7 @@ def run(
             backend.describe()
         asked = page.read(backend, *values)
         live = page.live(asked, {row.key: row for row in backend.strategies()})
-        steps = backend.ask(asked, owner=owner, reader=MEASURING)
+        steps = backend.ask(asked, owner=owner, reader=MEASURING, endpoint=page.endpoint(*values))
         step = next(steps)
         begun = True
         live = live.after(step)
