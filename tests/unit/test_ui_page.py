@@ -11,8 +11,7 @@ from kvdemo.components.wiring import Updates
 from kvdemo.facts.model import Failed, Loading, Ready
 from kvdemo.palette import MEANINGS
 from kvdemo.settings import Settings
-from kvdemo.ui import page
-from kvdemo.ui.api import chat_endpoint, compare_endpoint, memory_endpoint
+from kvdemo.ui import api, page
 from kvdemo.ui.header import header
 from kvdemo.ui.memory.tab import build_memory_tab
 from kvdemo.ui.theme import page_style, style_sheet
@@ -91,7 +90,7 @@ def test_two_visitors_start_with_the_same_empty_page() -> None:
 
 def test_the_chat_endpoint_tells_every_event_and_ends_with_the_figures() -> None:
     backend = FakeBackend()
-    told = list(chat_endpoint(backend)(REQUEST, "hi", system_prompt="be brief"))
+    told = list(api.chat(backend, REQUEST, "hi", system_prompt="be brief"))
     assert [event["event"] for event in told[:4]] == [
         "waiting",
         "prompt_encoded",
@@ -105,20 +104,20 @@ def test_the_chat_endpoint_tells_every_event_and_ends_with_the_figures() -> None
 
 
 def test_the_compare_endpoint_ends_with_the_commands_document() -> None:
-    *progress, last = compare_endpoint(FakeBackend())(REQUEST, "The red cat was", max_new_tokens=4)
+    *progress, last = api.compare(FakeBackend(), REQUEST, "The red cat was", max_new_tokens=4)
     assert {step["event"] for step in progress} == {"progress"}
     assert last["schema"] == 1
     assert len(last["runs"]) == 4
 
 
 def test_the_memory_endpoint_plans_the_loaded_model_in_its_own_dtype() -> None:
-    assert memory_endpoint(FakeBackend())(128)["cache"]["held_bytes"] == 46_080 * 128
+    assert api.memory(FakeBackend(), 128)["cache"]["held_bytes"] == 46_080 * 128
 
 
 def test_the_endpoints_refuse_in_words() -> None:
     with pytest.raises(gr.Error, match="message: is empty"):
-        list(chat_endpoint(FakeBackend())(REQUEST, ""))
+        list(api.chat(FakeBackend(), REQUEST, ""))
     with pytest.raises(gr.Error, match="strategies"):
-        list(compare_endpoint(FakeBackend())(REQUEST, "x", strategies=["none"]))
+        list(api.compare(FakeBackend(), REQUEST, "x", strategies=["none"]))
     with pytest.raises(gr.Error, match="seq_len"):
-        memory_endpoint(FakeBackend())(0)
+        api.memory(FakeBackend(), 0)
