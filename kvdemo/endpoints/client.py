@@ -289,20 +289,25 @@ class Exchange:
         if "event-stream" not in content_type:
             body = beginning(answer, MOST_BODY_BYTES)
             client.json_of(content_type, body)
-            self._put(tuple(reading.whole(body)))
+            self._put(reading.whole(body))
             return
         for data in answer.iter_raw():
-            self._put(tuple(reading.feed(data)))
+            self._put(reading.feed(data))
             if reading.done:
                 return
-        self._put(tuple(reading.close()))
+        self._put(reading.close())
         if reading.finish_reason is None and not reading.done:
             raise Unanswered(f"{client._name} broke off in the middle of its answer.")
 
-    def _put(self, pieces: tuple[Piece, ...]) -> None:
+    def _put(self, read: Iterator[Piece]) -> None:
+        """What came together; also what stood in front of an error."""
         self._heard_s = self._client._clock()
-        if pieces:
-            self._facts.put(Received(self._heard_s - self._sent_s, pieces))
+        pieces: list[Piece] = []
+        try:
+            pieces.extend(read)
+        finally:
+            if pieces:
+                self._facts.put(Received(self._heard_s - self._sent_s, tuple(pieces)))
 
 
 def beginning(answer: httpx.Response, most_bytes: int) -> bytes:

@@ -1,0 +1,433 @@
+"""Answers of servers as they come: split, late, cut, stalled, held back, in errors; and which may be asked at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvdemo.endpoints.answers import answered
+from kvdemo.endpoints.client import Client, Patience, Unanswered, model_of
+from kvdemo.endpoints.pieces import MOST_LINE_BYTES, BadAnswer, Piece, Reading
+from kvdemo.endpoints.policy import checked_target
+from kvdemo.errors import InvalidRequest, RunFailed
+from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
+from kvdemo.facts.events import Finished, GenerationEvent
+from kvdemo.facts.records import RunRecord
+from kvdemo.facts.requests import GenerationRequest, Message
+from tests.playing import EVENTS, HOLD, Played, chunk, playing
+
+ASKED = GenerationRequest((Message("user", "hi"),), 16)
+SERVED = ServedModel("m")
+DONE = b"data: [DONE]\n\n"
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}\n\n'
+STOP = chunk("{}", '"stop"')
+EMOJI = '{"content":"🙂"}'
+
+
+def client_of(played: Played, key: str | None = None, **patience: float) -> Client:
+    return Client(checked_target(played.url, mode="local"), key, patience=Patience(**patience))
+
+
+def events_of(played: Played, request: GenerationRequest = ASKED, **options: Any) -> Iterator[GenerationEvent]:
+    client = client_of(played, **options.pop("patience", {}))
+    stop = options.pop("stop", threading.Event())
+    yield from answered(client, options.pop("model", SERVED), request, stop=stop, **options)
+    client.close()
+
+
+def record_of(*script: bytes, **options: Any) -> RunRecord:
+    with playing((EVENTS, *script)) as played:
+        *_, last = events_of(played, **options)
+    assert isinstance(last, Finished)
+    return last.record
+
+
+def failed_by(*script: bytes, **options: Any) -> RunFailed:
+    with playing(script) as played, pytest.raises(RunFailed) as caught:
+        list(events_of(played, **options))
+    return caught.value
+
+
+# --- counts and texts ------------------------------------------------------------------------------------------------
+
+
+def test_a_last_event_without_choices_has_the_counts() -> None:
+    record = record_of(chunk('{"content":"Hi"}'), STOP, USAGE, DONE)
+    assert (record.text, record.new_tokens, record.prompt_tokens) == ("Hi", 2, 9)
+    assert record.finish_reason == "stop"
+    assert record.reported is not None
+    assert record.reported.completion_tokens == 2
+
+
+@pytest.mark.parametrize("usage", ["", ',"usage":null'])
+def test_a_count_that_is_not_reported_is_estimated_and_said_to_be(usage: str) -> None:
+    script = (chunk('{"content":"Hel"}', usage=usage), chunk('{"content":"lo"}', usage=usage), STOP, DONE)
+    assert record_of(*script).new_tokens == 2
+    counted = record_of(*script, count_text=lambda text: len(text))
+    assert counted.new_tokens == 5
+    assert counted.reported is not None
+    assert counted.reported.completion_tokens is None
+    assert any("did not report how many tokens" in notice for notice in counted.notices)
+
+
+def test_a_server_that_does_not_know_stream_options_is_asked_once_more_without() -> None:
+    refusal = b'{"error":{"message":"unknown field stream_options"}}'
+    head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(refusal)}\r\n"
+    with playing(
+        (head.encode() + b"connection: close\r\n\r\n" + refusal,), (EVENTS, chunk('{"content":"Hi"}'), STOP, DONE)
+    ) as played:
+        *_, last = events_of(played)
+    assert isinstance(last, Finished)
+    assert last.record.text == "Hi"
+    assert [b"stream_options" in asked for asked in played.asked] == [True, False]
+
+
+def test_no_end_mark_is_an_end_where_the_server_gave_a_reason() -> None:
+    usage = ',"usage":{"prompt_tokens":9,"completion_tokens":1}'
+    record = record_of(chunk('{"content":"Hi"}'), chunk("{}", '"stop"', usage))
+    assert (record.status, record.text, record.prompt_tokens) == ("ok", "Hi", 9)
+
+
+def test_an_answer_that_breaks_off_has_failed_and_keeps_what_came() -> None:
+    error = failed_by(EVENTS, chunk('{"content":"Hal"}'))
+    assert "broke off in the middle" in str(error)
+    assert error.record.text == "Hal"
+    assert error.record.status == "failed"
+
+
+@pytest.mark.parametrize("before", [b"", chunk('{"content":"Ha"}') + chunk('{"content":"lf"}')])
+def test_an_error_inside_a_200_is_a_failure_with_the_text_until_then(before: bytes) -> None:
+    error = failed_by(EVENTS, before, b'data: {"error":{"message":"context length exceeded","code":400}}\n\n', DONE)
+    assert "context length exceeded" in str(error)
+    assert error.record.text == ("Half" if before else "")
+    assert error.record.tpot_s is None or before
+
+
+def test_an_error_that_is_a_plain_string_is_told_too() -> None:
+    assert "out of pages" in str(failed_by(EVENTS, b'data: {"error":"out of pages"}\n\n'))
+
+
+def test_comments_and_other_events_are_no_tokens_and_broken_ones_are_left_out() -> None:
+    record = record_of(
+        b": keepalive\n\n", b"event: ping\n\n", b"data: : PROCESSING\n\n", chunk('{"content":"Hi"}'), STOP, USAGE, DONE
+    )
+    assert (record.text, len(record.token_times_s)) == ("Hi", 1)
+    assert any("1 events of the server were no JSON" in notice for notice in record.notices)
+
+
+def test_a_first_chunk_with_a_role_and_no_text_is_not_the_first_token() -> None:
+    with playing(
+        (EVENTS, chunk('{"role":"assistant","content":""}'), HOLD, chunk('{"content":"Hi"}'), STOP, DONE)
+    ) as played:
+        events = events_of(played)
+        quiet = [next(events) for _ in range(3)]
+        played.let_go.set()
+        *_, last = events
+    assert [type(event).__name__ for event in quiet] == ["Working"] * 3
+    assert isinstance(last, Finished)
+    assert last.record.ttft_s is not None
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_counts_for_the_first_token_and_is_no_part_of_the_answer(name: str) -> None:
+    record = record_of(
+        chunk('{"role":"assistant","content":null}'),
+        chunk(f'{{"content":null,"{name}":"Okay"}}'),
+        chunk('{"content":"Yes"}'),
+        STOP,
+        USAGE,
+        DONE,
+    )
+    assert record.text == "Yes"
+    assert len(record.token_times_s) == 2
+    assert any("4 characters of reasoning" in notice for notice in record.notices)
+
+
+def test_an_answer_that_ends_inside_its_reasoning_is_empty_and_no_fault() -> None:
+    record = record_of(chunk('{"reasoning":"Okay"}'), chunk("{}", '"length"'), DONE)
+    assert (record.status, record.text, record.finish_reason) == ("ok", "", "length")
+
+
+def test_a_character_split_anywhere_comes_whole() -> None:
+    whole = chunk(EMOJI) + STOP + DONE
+    for at in range(1, len(whole)):
+        reading = Reading()
+        pieces = [*reading.feed(whole[:at]), *reading.feed(whole[at:])]
+        assert pieces == [Piece("🙂")], at
+    reading = Reading()
+    assert [piece for byte in whole for piece in reading.feed(bytes([byte]))] == [Piece("🙂")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_line_end_of_the_standard_is_one(end: str) -> None:
+    reading = Reading()
+    text = (chunk('{"content":"a\\u2028b"}') + DONE).decode().replace("\n", end)
+    assert list(reading.feed(text.encode())) == [Piece("a\u2028b")]
+    assert reading.done or list(reading.close()) == []
+    assert reading.done
+
+
+def test_a_line_without_an_end_is_cut_off_at_a_mebibyte() -> None:
+    reading = Reading()
+    with pytest.raises(BadAnswer, match="longer than 1 MiB"):
+        list(reading.feed(b"x" * (MOST_LINE_BYTES + 1)))
+    error = failed_by(EVENTS, b"data: " + b"x" * (MOST_LINE_BYTES + 10))
+    assert "longer than 1 MiB" in str(error)
+
+
+def test_a_server_that_does_not_stream_is_read_whole_and_said_to_be() -> None:
+    choice = b'{"message":{"content":"Hi there"},"finish_reason":"stop"}'
+    body = b'{"choices":[' + choice + b'],"usage":{"prompt_tokens":9,"completion_tokens":3}}'
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with playing((head, body)) as played:
+        *_, last = events_of(played)
+    assert isinstance(last, Finished)
+    assert (last.record.text, last.record.new_tokens, last.record.tpot_s) == ("Hi there", 3, 0.0)
+    assert any("1 pieces carried 3 tokens" in notice for notice in last.record.notices)
+
+
+def test_several_tokens_in_a_piece_have_no_times_of_their_own() -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":64}}\n\n'
+    record = record_of(*(chunk('{"content":"abcd"}') for _ in range(16)), STOP, usage, DONE)
+    assert record.new_tokens == 64
+    assert record.times_by_token_s == ()
+
+
+def test_cached_tokens_are_reported_only_by_whom_they_are_counted() -> None:
+    def usage(cached: int) -> bytes:
+        details = f'"prompt_tokens_details":{{"cached_tokens":{cached}}}'
+        return f'data: {{"choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":1,{details}}}}}\n\n'.encode()
+
+    hi = chunk('{"content":"Hi"}')
+    assert record_of(hi, STOP, usage(5), DONE).reused_tokens == 5
+    assert record_of(hi, STOP, usage(0), DONE).reused_tokens is None  # may be a constant
+    vllm = ServedModel("m", engine="vllm")
+    assert record_of(hi, STOP, usage(0), DONE, model=vllm).reused_tokens == 0
+
+
+@pytest.mark.parametrize("value", ['"9"', "-1", "1e400", "true", "null", "[]"])
+def test_a_count_that_is_none_is_not_believed(value: str) -> None:
+    record = record_of(
+        chunk('{"content":"Hi"}'),
+        STOP,
+        f'data: {{"choices":[],"usage":{{"completion_tokens":{value}}}}}\n\n'.encode(),
+        DONE,
+    )
+    assert record.reported is not None
+    assert record.reported.completion_tokens is None
+
+
+# --- silence, and Stop -------------------------------------------------------------------------------------------------
+
+
+def test_stop_closes_the_connection_also_in_silence() -> None:
+    stop = threading.Event()
+    with playing((EVENTS, chunk('{"content":"Hi"}'), HOLD)) as played:
+        events = events_of(played, stop=stop)
+        while not any(True for event in [next(events)] if type(event).__name__ == "TokenEmitted"):
+            pass
+        stop.set()
+        *_, last = events
+        assert played.gone.wait(10)
+    assert isinstance(last, Finished)
+    assert (last.reason, last.record.text) == ("cancelled", "Hi")
+
+
+def test_whoever_stops_reading_closes_the_connection() -> None:
+    with playing((EVENTS, chunk('{"content":"Hi"}'), HOLD)) as played:
+        client = client_of(played)
+        events: Any = answered(client, SERVED, ASKED, stop=threading.Event())
+        next(events)
+        next(events)
+        events.close()
+        assert played.gone.wait(10)
+
+
+def test_a_stream_that_stalls_ends_as_stalled_with_what_came() -> None:
+    error = failed_by(EVENTS, chunk('{"content":"Hi"}'), HOLD, patience={"between_s": 0.2})
+    assert "stalled" in str(error)
+    assert error.record.text == "Hi"
+
+
+def test_a_server_that_says_nothing_ends_too() -> None:
+    error = failed_by(HOLD, patience={"first_s": 0.2, "connect_s": 0.2})
+    assert "nothing" in str(error)
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------------
+
+
+def answer_with(status: str, body: bytes = b"{}", headers: str = "content-type: application/json") -> tuple[bytes, ...]:
+    return (
+        f"HTTP/1.1 {status}\r\n{headers}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode(),
+        body,
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            answer_with("401 Unauthorized", b'{"error":{"message":"bad"}}'),
+            "refused the key, or wants one (401). It says: bad",
+        ),
+        (
+            answer_with("404 Not Found", b'{"detail":"no model"}'),
+            "knows no such model or address (404). It says: no model",
+        ),
+        (
+            answer_with("400 Bad Request", b'{"object":"error","message":"roles must alternate"}'),
+            "roles must alternate",
+        ),
+        (answer_with("429 Too Many", b"{}", "retry-after: 7"), "enough requests for now (429). It asks to wait 7 s."),
+        (answer_with("500 Oops", b"<html>"), "failed (500)."),
+        (answer_with("307 Elsewhere", b"", "location: http://10.0.0.1/"), "which is not followed"),
+        (answer_with("200 OK", b"<!doctype html><p>hi", "content-type: text/html"), "a page for people"),
+        (answer_with("200 OK", b"hello"), "not JSON"),
+    ],
+)
+def test_every_refusal_has_its_own_sentence(script: Sequence[bytes], words: str) -> None:
+    error = failed_by(*script)
+    assert words in str(error)
+    assert error.record.new_tokens == 0
+    assert "\n" not in str(error)
+
+
+def test_nobody_at_the_address_is_said_in_a_sentence() -> None:
+    with playing((b"",)) as played:
+        url = played.url
+    client = Client(checked_target(url, mode="local"))
+    with pytest.raises(Unanswered, match="Nothing listens at 127\\.0\\.0\\.1"):
+        client.models()
+
+
+def test_a_key_is_sent_and_never_told() -> None:
+    key = "sk-secret-0123456789"
+    with playing(answer_with("401 Unauthorized", b"{}")) as played:
+        client = client_of(played, key)
+        with pytest.raises(Unanswered) as caught:
+            client.models()
+    assert f"Authorization: Bearer {key}".lower().encode() in played.asked[0].lower()
+    assert key not in str(caught.value)
+    assert key not in repr(Endpoint("http://127.0.0.1", key=key))
+    assert Endpoint("http://a", key=key) == Endpoint("http://a")
+
+
+def test_no_proxy_and_no_key_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody")
+    assert record_of(chunk('{"content":"Hi"}'), STOP, DONE).text == "Hi"
+    with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as played:
+        client_of(played).models()
+    assert b"sk-of-somebody" not in played.asked[0]
+
+
+# --- models and counters ---------------------------------------------------------------------------------------------------
+
+
+def test_models_are_read_with_their_limit_and_engine() -> None:
+    listed = b'{"data":[{"id":"a","owned_by":"vllm","max_model_len":2048},{"id":7},"b",{"id":"c","max_model_len":"x"}]}'
+    with playing(answer_with("200 OK", listed)) as played:
+        found = client_of(played).models()
+    assert found == (ServedModel("a", 2048, "vllm"), ServedModel("c"))
+    assert model_of(found, None, "here").name == "a"
+    with pytest.raises(InvalidRequest, match="model: here has no 'z'; it lists a, c"):
+        model_of(found, "z", "here")
+
+
+def test_counters_are_those_of_the_metrics_and_none_without() -> None:
+    text = (
+        b'# HELP x\nvllm:prefix_cache_queries_total{engine="0"} 100.0\nvllm:prefix_cache_hits_total{engine="0"} 25.0\n'
+        b'vllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+    )
+    with playing(answer_with("200 OK", text, "content-type: text/plain")) as played:
+        found = client_of(played).counters()
+    assert found == Counters(100.0, 25.0, 0.5)
+    assert b"GET /metrics " in played.asked[0]
+    assert found is not None
+    assert replace(found, prefix_queries=200.0, prefix_hits=75.0).hit_share_since(found) == 0.5
+    with playing(answer_with("404 Not Found")) as played:
+        assert client_of(played).counters() is None
+
+
+# --- which may be asked ------------------------------------------------------------------------------------------------------
+
+
+def names(**known: str) -> Callable[[str, int], Sequence[str]]:
+    def resolve(host: str, port: int) -> Sequence[str]:
+        is_address = host.replace(".", "").isdigit() or ":" in host
+        found = host if is_address else known.get(host.replace(".", "_"))
+        if found is None:
+            raise OSError
+        return [found]
+
+    return resolve
+
+
+WORLD = names(api_example="93.184.216.34", inside="10.0.0.5", localhost="127.0.0.1", tricky="169.254.169.254")
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("https://api.example", "https://93.184.216.34:443/v1"),
+        ("https://api.example/openai/v1/", "https://93.184.216.34:443/openai/v1"),
+        ("http://localhost:8000", "http://127.0.0.1:8000/v1"),
+        ("http://127.0.0.1:8000/v1/chat/completions", "http://127.0.0.1:8000/v1"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+    ],
+)
+def test_an_address_that_may_be_asked_is_pinned_to_what_was_checked(url: str, base: str) -> None:
+    assert checked_target(url, mode="local", resolve=WORLD).base_url == base
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "",
+            "api.example",
+            "ftp://api.example",
+            "file:///etc/passwd",
+            "http://",
+            "https://user:pw@api.example",
+            "http://a b/",
+        ),
+        *("http://api.example", "https://inside", "http://inside:8000", "https://tricky/latest", "https://nowhere"),
+        *(
+            "https://api.example/v1?x=1",
+            "https://api.example/#a",
+            "http://127.0.0.1:99999",
+            "https://[::ffff:10.0.0.1]/",
+        ),
+        *("https://0.0.0.0/", "https://224.0.0.1/", "https://100.64.0.1/"),
+    ],
+)
+def test_any_other_address_is_refused_by_field(url: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^url: "):
+        checked_target(url, mode="local", resolve=WORLD)
+
+
+@pytest.mark.parametrize("mode", ["share", "space"])
+def test_a_shared_page_asks_only_whom_its_operator_names(mode: str) -> None:
+    for url in ("https://api.example", "http://localhost:8000"):
+        with pytest.raises(InvalidRequest, match="--allow-endpoint"):
+            checked_target(url, mode=mode, resolve=WORLD)
+    assert checked_target("http://inside:8000", mode=mode, allowed=("inside:8000",), resolve=WORLD).host == "inside"
+    assert checked_target("https://api.example", mode=mode, allowed=("api.example",), resolve=WORLD).port == 443
+    with pytest.raises(InvalidRequest):
+        checked_target("http://inside:9000", mode=mode, allowed=("inside:8000",), resolve=WORLD)
+
+
+def test_the_request_has_what_was_asked_and_ends_where_the_engine_can_be_told_not_to() -> None:
+    with playing((EVENTS, chunk('{"content":"Hi"}'), STOP, DONE)) as played:
+        list(events_of(played, replace(ASKED, fixed_length=True), model=ServedModel("m", engine="vllm")))
+    body = json.loads(played.asked[0].partition(b"\r\n\r\n")[2])
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert (body["model"], body["max_tokens"], body["temperature"], body["ignore_eos"]) == ("m", 16, 0.0, True)
