@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from kvdemo.facts.decision import CacheAdvice, InspectSpec
 from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.documents import any_document
 from kvdemo.questions.table import Table
+
+if TYPE_CHECKING:
+    from kvdemo.backend.protocol import Backend
 
 __all__ = ["command_of"]
 
@@ -167,14 +170,13 @@ def without(what: str) -> Iterator[None]:
         print(f"kvdemo: {what}: {error}", file=sys.stderr)
 
 
-def kept(backend: Any, question: Question[Any, Any], result: AnyResult) -> CacheAdvice | None:
+def kept(backend: Backend, question: Question[Any, Any], result: AnyResult) -> CacheAdvice | None:
     """Keep this, Go back: for the strategy that was fastest; None where nothing was compared."""
     one = question.comparison(result)
     if one is None or (chosen := one.fastest) is None:
         return None
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": False})
     prompt_tokens = max(run.prompt_tokens for run in one.runs)
-    advice: CacheAdvice = backend.advice(
+    return backend.advice(
         chosen, num_tokens=prompt_tokens + one.spec.max_new_tokens, spec=InspectSpec(generate_kwargs=call)
     )
-    return advice

@@ -6,11 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kvdemo.facts.model import Loading
 from kvdemo.facts.results import Progress
 from kvdemo.facts.units import format_seconds
+
+if TYPE_CHECKING:
+    from kvdemo.backend.protocol import Backend
 
 __all__ = ["loading", "progress"]
 
@@ -18,7 +21,7 @@ LOOK_S = 0.2
 
 
 @contextmanager
-def loading(backend: Any) -> Iterator[None]:
+def loading(backend: Backend) -> Iterator[None]:
     """Tell each step of the loading on stderr, where a person is looking."""
     settled = threading.Event()
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvdemo.cli.progress import loading, progress
 from kvdemo.ending import ENDING_SIGNALS
@@ -20,6 +20,9 @@ from kvdemo.facts.reader import Reader
 from kvdemo.facts.requests import checked_choice
 from kvdemo.questions.table import QUESTIONS, Table
 from kvdemo.settings import Settings
+
+if TYPE_CHECKING:
+    from kvdemo.backend import Backend
 
 __all__ = [
     "CHATTING",
@@ -44,7 +47,7 @@ def settings_for(model: str | None) -> Settings:
 @contextmanager
 def loaded_backend(
     model: str | None, strategies: Sequence[str], table: Table = QUESTIONS, needs: Needs = "model"
-) -> Iterator[Any]:
+) -> Iterator[Backend]:
     """A backend with its model loaded; a strategy that is not in the table is refused before, a missing model after.
 
     needs: what the question does; where it is not the model, that is not loaded
@@ -76,7 +79,7 @@ class Interruption:
 
 
 @contextmanager
-def stopping_on_ctrl_c(backend: Any) -> Iterator[Interruption]:
+def stopping_on_ctrl_c(backend: Backend) -> Iterator[Interruption]:
     """The first Ctrl-C or SIGTERM stops what runs, so that it hands over what it has; the second ends the command at once.
 
     One that is ignored stays ignored.

@@ -137,7 +137,7 @@ def _facts(result: AnyResult, table_of: Table) -> dict[str, Any]:
     return {**facts, "request": {**facts["request"], "prompt_tokens": lengths}} if len(lengths) == 1 else facts
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if value is None:
         return "none"
     words = ", ".join(str(part) for part in value) if isinstance(value, list) else str(value)

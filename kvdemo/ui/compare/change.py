@@ -41,10 +41,9 @@ def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult,
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
     needed = max((run.prompt_tokens for run in one.runs), default=0) + one.spec.max_new_tokens
     try:
-        advice: CacheAdvice = backend.advice(chosen, num_tokens=needed, spec=InspectSpec(generate_kwargs=call))
+        return backend.advice(chosen, num_tokens=needed, spec=InspectSpec(generate_kwargs=call))
     except KvdemoError:
         return None
-    return advice
 
 
 def change_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
