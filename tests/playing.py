@@ -82,6 +82,7 @@ def playing(*scripts: Sequence[bytes]) -> Iterator[Played]:
         yield played
     finally:
         closing.set()
+        server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which would take one more connection
         server.close()
 
 
