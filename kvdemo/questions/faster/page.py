@@ -139,11 +139,11 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
     if len(prompt) > COUNTED_CHARS:
         return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
     try:
-        told: str | tuple[Message, ...] = prompt
+        read: str | tuple[Message, ...] = prompt
         if mode == AS_CHAT:
             system = system_prompt if isinstance(system_prompt, str) else ""
-            told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
-        tokens = backend.count_tokens(told)
+            read = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
+        tokens = backend.count_tokens(read)
     except KvdemoError:
         return ""
     return f'<div class="kv-count">{format_count(tokens)} {tokens_word(tokens)}</div>'

@@ -13,8 +13,8 @@ from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.question import AnyResult
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.table import Table, question_of
-from kvdemo.ui.compare.change import change_of
-from kvdemo.ui.compare.force import decision_for
+from kvdemo.ui.compare.in_force import decision_for
+from kvdemo.ui.compare.keep_this import advice_for
 
 __all__ = ["FILES", "content_of", "read_result"]
 
@@ -45,7 +45,7 @@ def content_of(kind: str, backend: Backend, table: Table, result: AnyResult, cho
     from kvdemo.report.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
-    change = change_of(backend, question, result, chosen)
+    change = advice_for(backend, question, result, chosen)
     return form(result, decision=decision_for(backend, result.model), change=change, table=table)
 
 
