@@ -19,7 +19,7 @@ from kvdemo.cli.session import MEASURING, OWNER, last, loaded_backend, settings_
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.question import AnyResult, Needs, Question
 from kvdemo.experiments.switches import JsonTo, Model
-from kvdemo.facts.decision import CacheAdvice, InspectSpec
+from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.documents import any_document
 from kvdemo.questions.table import Table
@@ -134,6 +134,7 @@ def answer(
     )
     if json_to != "-":
         print_result(question, result)
+        print(verdict_line(result, decision, change, table))
         if report is not None:
             print_own_command(question, result, settings_for(model).model)
     if interruption.happened:
@@ -149,6 +150,14 @@ def asked_of(
     if endpoint is not None:
         return None, (), table, "endpoint"
     return model, question.strategies(spec), table, question.needs
+
+
+def verdict_line(result: AnyResult, decision: CacheDecision | None, change: CacheAdvice | None, table: Table) -> str:
+    """Ready to decide? As far as this one result goes; the page collects several."""
+    from kvdemo.report.contents import readiness_of
+
+    found = readiness_of(result, decision, change, table)
+    return f"Ready to decide? {found.sentence} {found.because}"
 
 
 def print_own_command(question: Question[Any, Any], result: AnyResult, given: str | None) -> None:

@@ -18,12 +18,14 @@ class RequestTimes:
     """One complete request in its parts, s; of a measured arm: medians.
 
     prefill_s   None: not known apart; then decode_s is the whole generation
+    strategy    key of the strategies table; None: not known
     """
 
     label: str
     other_s: float
     prefill_s: float | None
     decode_s: float
+    strategy: str | None = None
 
     @property
     def generation_s(self) -> float:
@@ -55,7 +57,7 @@ def complete_request(result: ComparisonResult, gain: Gain, other_s: float) -> Co
         if arm is None or arm.ttft_s is None or arm.generation_s is None:
             return None
         prefill_s = arm.ttft_s.median
-        return RequestTimes(arm.label, other_s, prefill_s, max(0.0, arm.generation_s.median - prefill_s))
+        return RequestTimes(arm.label, other_s, prefill_s, max(0.0, arm.generation_s.median - prefill_s), key)
 
     return CompleteRequest(times(NO_CACHE), times(gain.cached))
 

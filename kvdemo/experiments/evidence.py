@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvdemo.experiments.complete_request import CompleteRequest
-from kvdemo.facts.decision import CacheAdvice, CacheDecision
+from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.plans import MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 
-__all__ = ["Answer", "Evidence", "of_change", "of_plan", "of_setting", "rounds_words"]
+__all__ = ["Answer", "Evidence", "of_plan", "of_setting", "of_way_back", "rounds_words"]
 
 Answer = Literal["yes", "no", "not yet"]
 """not yet: too little was measured, or said, to tell."""
@@ -69,7 +69,6 @@ def of_plan(plan: MemoryPlan) -> Evidence:
     )
 
 
-def of_change(change: CacheAdvice) -> Evidence:
-    """Row 10: the exact way back to what was in force before."""
-    ways = "a call" if change.back_file is None else "a call, or a file"
-    return Evidence(10, "yes", f"Yes, by {ways}: back to {change.before.sentence()}")
+def of_way_back(before: CacheDecision) -> Evidence:
+    """Row 10: the exact calls there and back are known with a comparison, and what was in force before."""
+    return Evidence(10, "yes", f"By one call, which stands under Go back: {before.sentence()}")

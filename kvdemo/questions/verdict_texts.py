@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ASKED", "ELSEWHERE", "TEXTS", "Outcome", "Texts"]
+from kvdemo.experiments.evidence import Answer
+
+__all__ = ["ASKED", "ELSEWHERE", "SAID", "TEXTS", "Outcome", "Texts"]
 
 Outcome = Literal["not enough", "ask", "elsewhere", "nothing to change", "turn on", "keep on"]
 
@@ -79,6 +81,8 @@ TEXTS: dict[Outcome, Texts] = {
         (1, 3, 4),
     ),
 }
+
+SAID: dict[Answer, str] = {"yes": "answered", "no": "no", "not yet": "not yet"}
 
 # What stands in the braces above.
 WITH_TARGET = {

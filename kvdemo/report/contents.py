@@ -8,6 +8,7 @@ from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import FORMULAS
+from kvdemo.experiments.evidence import of_setting, of_way_back
 from kvdemo.experiments.notices import notices
 from kvdemo.experiments.pieces import TIMED, plain
 from kvdemo.experiments.question import AnyResult, Question
@@ -16,13 +17,21 @@ from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.results import Environment
 from kvdemo.facts.units import format_bytes, format_parameters
+from kvdemo.facts.workload import Workload
+from kvdemo.questions.table import Table
+from kvdemo.questions.verdict import Readiness, ready_to_decide
+from kvdemo.questions.verdict_texts import SAID
 from kvdemo.report.reproduce import is_local, model_switches, reproduce_script, to_fill_in
 
-__all__ = ["command_line", "contents_of", "environment_rows", "script_of"]
+__all__ = ["command_line", "contents_of", "environment_rows", "readiness_of", "script_of"]
 
 
 def contents_of(
-    question: Question[Any, Any], result: AnyResult, decision: CacheDecision | None, change: CacheAdvice | None
+    question: Question[Any, Any],
+    result: AnyResult,
+    decision: CacheDecision | None,
+    change: CacheAdvice | None,
+    readiness: Readiness,
 ) -> dict[str, Any]:
     """What both forms of the report say."""
     words = question.words
@@ -36,6 +45,9 @@ def contents_of(
         "in_force": decision.sentence() if decision is not None else "Not inspected.",
         "conflicts": decision.conflicts if decision is not None else (),
         "unknown": words.open_points(result, decision),
+        "readiness": readiness,
+        "said": SAID,
+        "rests_on": ", ".join(map(str, readiness.rests_on)),
         "arms": question.table(result),
         "arms_caption": words.CAPTION,
         "verdicts": [*words.verdicts(result), *words.remarks(result)],
@@ -50,6 +62,15 @@ def contents_of(
         "script": script_of(question, result),
         "to_fill_in": to_fill_in(result.model) if question.comparison(result) is not None else "",
     }
+
+
+def readiness_of(
+    result: AnyResult, decision: CacheDecision | None, change: CacheAdvice | None, table: Table
+) -> Readiness:
+    """The verdict on this result alone, where nobody has one that rests on more."""
+    beside = [*([of_setting(decision)] if decision is not None else [])]
+    beside += [of_way_back(change.before)] if change is not None else []
+    return ready_to_decide(Workload(), [result], beside=beside, table=table)
 
 
 def script_of(question: Question[Any, Any], result: AnyResult) -> str:

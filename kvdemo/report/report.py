@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from kvdemo.charts.colours import swaps
+from kvdemo.charts.request_chart import request_chart
 from kvdemo.charts.static_svg import figure_svg
 from kvdemo.experiments.pieces import Pieces
 from kvdemo.experiments.question import AnyResult
@@ -21,7 +22,8 @@ from kvdemo.facts.decision import CacheAdvice, CacheDecision
 from kvdemo.palette import PAPER
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.questions.table import Table as Questions
-from kvdemo.report.contents import contents_of
+from kvdemo.questions.verdict import Readiness
+from kvdemo.report.contents import contents_of, readiness_of
 from kvdemo.report.replay import replay_fragment, replay_style, replay_within, script_and_hash
 from kvdemo.report.reproduce import templates
 
@@ -37,6 +39,7 @@ def report_html(
     *,
     decision: CacheDecision | None = None,
     change: CacheAdvice | None = None,
+    readiness: Readiness | None = None,
     table: Questions = QUESTIONS,
 ) -> str:
     """The report as one HTML page that opens offline and on a phone: nothing loaded, charts as SVG; its one script
@@ -44,10 +47,13 @@ def report_html(
 
     decision   what was in force before (page one, part 1); None: it says that nobody looked
     change     "Keep this / Go back" for the arm that somebody chose; None: left out
+    readiness  the verdict where it rests on more than this result; None: it rests on this one
     """
     question = question_of(result, table)
-    contents = contents_of(question, result, decision, change)
-    figures = [drawn(figure) for figure in question.drawings(result)]
+    found = readiness or readiness_of(result, decision, change, table)
+    contents = contents_of(question, result, decision, change, found)
+    noticed = [] if found.request is None else [request_chart(found.request, found.target_s)]
+    figures = [drawn(figure) for figure in (*noticed, *question.drawings(result))]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
     again = replay_within(question, result)
@@ -72,12 +78,14 @@ def report_markdown(
     *,
     decision: CacheDecision | None = None,
     change: CacheAdvice | None = None,
+    readiness: Readiness | None = None,
     table: Questions = QUESTIONS,
 ) -> str:
     """The same report as Markdown for an issue or a pull request: tables and code, no charts."""
     page = templates().get_template("report.md.j2")
+    found = readiness or readiness_of(result, decision, change, table)
     return page.render(
-        **contents_of(question_of(result, table), result, decision, change),
+        **contents_of(question_of(result, table), result, decision, change, found),
         md=markdown_text,
         marked=markdown_pieces,
         fenced=fenced,

@@ -57,6 +57,13 @@ def test_growth_measures_every_length_that_was_asked_for(run: Run) -> None:
     assert all(one["same_output"] for point in told["points"] for one in point["comparisons"])
 
 
+def test_every_answer_ends_with_how_far_it_is_from_a_decision(run: Run) -> None:
+    _, out, _ = run("--max-new-tokens", "4", "--rounds", "1")
+    assert "Ready to decide? Not enough evidence yet: 1 of 10 answered. Missing for any verdict: rows 1, 3." in out
+    _, out, _ = run("--max-new-tokens", "4", "--rounds", "1", "--json", "-")
+    assert "Ready to decide?" not in out
+
+
 def test_growth_is_printed_as_a_sentence_and_a_table(run: Run) -> None:
     status, out, _ = run("--longest", "40", "--answer-lengths", "4", command="grow")
     assert status == 0

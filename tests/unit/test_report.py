@@ -17,13 +17,17 @@ import torch
 from kvdemo.caches.strategies import STRATEGIES, Strategy
 from kvdemo.charts.static_svg import figure_svg
 from kvdemo.experiments.comparison import ComparisonResult
+from kvdemo.experiments.evidence import of_setting
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.requests import SamplingParams
+from kvdemo.facts.workload import Workload
 from kvdemo.models.loaded import LoadedModel
 from kvdemo.questions.faster.charts import arrival_chart, step_cost_chart
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.faster.words import open_points
+from kvdemo.questions.verdict import ready_to_decide
+from kvdemo.questions.verdict_texts import ASKED
 from kvdemo.report.contents import command_line
 from kvdemo.report.report import fenced, markdown_text, report_html, report_markdown
 from kvdemo.report.reproduce import arguments, reproduce_script
@@ -319,3 +323,29 @@ def test_an_unfinished_comparison_makes_a_report_too() -> None:
     result: ComparisonResult = replace(result_of(rounds=1), runs=runs, comparisons=())
     assert "no memory" in " ".join(Page(report_html(result)).words)
     assert report_markdown(result)
+
+
+def test_the_verdict_stands_on_page_one_with_its_ten_rows_in_both_forms() -> None:
+    result = result_of()
+    for form in (report_html, report_markdown):
+        text = form(result, decision=DECISION, change=advice_of("dynamic", DECISION))
+        head = text.split("1. What is in force now")[0].replace("\\", "")
+        assert "Nothing to change: it is on and clearly faster." in head
+        assert [asked for asked in ASKED.values() if asked not in head] == []
+        assert "6 paired rounds" in head
+        assert "What would overturn it: " in head
+
+
+def test_a_report_of_one_result_judges_what_it_knows_and_no_more() -> None:
+    page = report_html(result_of(rounds=1))
+    assert "Not enough evidence yet: 1 of 10 answered." in page
+    assert "Missing for any verdict: rows 1, 3." in page
+
+
+def test_a_verdict_that_rests_on_more_results_is_told_as_it_was_given() -> None:
+    wanted = Workload(other_s=100.0, target_s=1.0)
+    more = ready_to_decide(wanted, [result_of()], beside=[of_setting(DECISION)])
+    page, mark = report_html(result_of(rounds=1), readiness=more), report_markdown(result_of(rounds=1), readiness=more)
+    assert "Look elsewhere: generation is" in page
+    assert "Look elsewhere: generation is" in mark.replace("\\", "")
+    assert "What will your user notice?" in page

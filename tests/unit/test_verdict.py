@@ -9,11 +9,12 @@ import pytest
 
 from kvdemo.experiments.comparison import Noise
 from kvdemo.experiments.complete_request import CompleteRequest, RequestTimes, request_words, target_words
-from kvdemo.experiments.evidence import Answer, Evidence, of_change, of_plan, of_setting
+from kvdemo.experiments.evidence import Answer, Evidence, of_plan, of_setting, of_way_back
 from kvdemo.experiments.prompt_file import representative
 from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.workload import Workload
+from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.questions.verdict import NEEDED, Outcome, Readiness, ready_to_decide
 from kvdemo.questions.verdict_texts import ASKED, TEXTS
@@ -21,7 +22,6 @@ from tests.known import known
 from tests.made_up import (
     RESULTS,
     UNKNOWN,
-    advice_of,
     growth_of,
     load_of,
     noise_result,
@@ -29,7 +29,7 @@ from tests.made_up import (
     prompt_set_of,
     result_of,
 )
-from tests.made_up_model import MODEL
+from tests.made_up_model import ENVIRONMENT, MODEL
 from tests.made_up_question import SOON, soon_of
 
 ON = CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False)
@@ -272,6 +272,18 @@ def test_growth_answers_for_the_longest_request_that_is_allowed() -> None:
     assert rows_of(replace(grown, left_out=((500, 64),)))[6].answer == "not yet"
 
 
+def test_a_first_look_at_the_longest_request_answers_only_where_a_gain_can_be_seen() -> None:
+    spec = GrowthSpec(prompt="words")
+
+    def at_longest(new_tokens: int) -> Evidence:
+        point = GrowthPoint(4, new_tokens, result_of(rounds=1, new_tokens=new_tokens))
+        return rows_of(GrowthResult(spec, MODEL, ENVIRONMENT, (point,)))[6]
+
+    assert (at_longest(60).answer, at_longest(60).rests_on) == ("yes", "one round")
+    assert at_longest(60).words.startswith("First look: ")
+    assert (at_longest(1).answer, at_longest(1).words.endswith("Run 6 rounds.")) == ("not yet", True)
+
+
 def test_own_prompts_answer_and_the_shipped_ones_do_not() -> None:
     own = prompt_set_of([f"row {number}" for number in range(6)])
     assert rows_of(own)[5].answer == "yes"
@@ -298,8 +310,8 @@ def test_a_plan_answers_whether_it_fits_with_room_to_spare() -> None:
     assert of_plan(plan_of(budget_gib=80, num_parameters=None)).answer == "not yet"
 
 
-def test_the_way_back_is_known_with_the_advice() -> None:
-    assert of_change(advice_of("dynamic", ON)).answer == "yes"
+def test_the_way_back_is_known_with_what_was_in_force_before() -> None:
+    assert of_way_back(ON).answer == "yes"
 
 
 def test_the_rows_that_no_result_answers_yet_name_the_question_that_does_and_how_long_it_takes() -> None:
@@ -316,7 +328,7 @@ def test_results_and_what_is_known_without_them_make_a_verdict() -> None:
     found = ready_to_decide(
         Workload(other_s=1.8, target_s=10.0),
         [result_of(), growth_of()],
-        beside=[of_setting(ON), of_change(advice_of("dynamic", ON))],
+        beside=[of_setting(ON), of_way_back(ON)],
     )
     assert found.outcome == "nothing to change"
     assert {row.number for row in found.rows if row.answered} == {1, 3, 4, 6, 9, 10}
