@@ -92,6 +92,12 @@
         copyLink(button);
         return;
       }
+      if (button.classList.contains("kv-act-turn")) {
+        const key = [...button.classList].find((name) => name.startsWith("kv-to-")).slice("kv-to-".length);
+        const choice = [...document.querySelectorAll("#compare-question input")].find((input) => input.value === key);
+        if (choice) choice.click();
+        return;
+      }
       const action = ACTIONS.find((name) => button.classList.contains(`kv-act-${name}`));
       const field = document.querySelector("#chat-action textarea, #chat-action input");
       if (action && field) {

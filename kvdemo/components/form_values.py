@@ -10,7 +10,7 @@ from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.question import FormBackend
 from kvdemo.facts.requests import checked_int, checked_number
 
-__all__ = ["budget_s", "in_table_order", "lengths", "notice", "refusal"]
+__all__ = ["budget_s", "in_table_order", "lengths", "notice", "refusal", "typed_number"]
 
 # The request's own names, as the form calls them.
 LABELS = {
@@ -58,6 +58,18 @@ def lengths(name: str, typed: Any) -> tuple[int, ...]:
             raise InvalidRequest(name, f"{word[:20]!r} is not a whole number; write them as 16, 64, 256")
         found.append(checked_int(name, int(word), 1, 10_000_000))
     return tuple(found)
+
+
+def typed_number(name: str, typed: Any) -> Any:
+    """A number out of a box of text; nothing typed: None. (An empty gr.Number turns into 0 when its accordion is opened.)"""
+    if not isinstance(typed, str):
+        return typed
+    if not typed.strip():
+        return None
+    try:
+        return float(typed.strip().replace(",", "."))
+    except ValueError as error:
+        raise InvalidRequest(name, f"{typed.strip()[:20]!r} is not a number") from error
 
 
 def refusal(error: KvdemoError, labels: Mapping[str, str] | None = None) -> str:

@@ -23,7 +23,7 @@ from kvdemo.facts.results import Environment, Progress
 from kvdemo.facts.workload import Workload
 from kvdemo.settings import Settings
 
-__all__ = ["AnyResult", "Form", "FormBackend", "Live", "Needs", "Page", "Picker", "Question", "Words"]
+__all__ = ["AnyResult", "Form", "FormBackend", "Live", "Needs", "Page", "Picker", "Question", "Starts", "Words"]
 
 Needs = Literal["model", "tokenizer", "nothing", "endpoint"]
 
@@ -88,6 +88,9 @@ class FormBackend(Protocol):
     def count_tokens(self, prompt: str | tuple[Message, ...]) -> int: ...
 
 
+Starts = tuple[tuple[Any, Callable[[Workload], Any]], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A form's components (Gradio's).
@@ -96,6 +99,7 @@ class Form:
     follows    (component, rows of the strategies table -> its update), once the model is loaded
     counted    inputs, output and handler of what is counted again once the model is loaded; () for nothing
     asks       further buttons that ask a question: (button, fields)
+    starts     (component, what somebody wants the model for -> its value, None to leave it): where it starts from
     """
 
     fields: list[Any]
@@ -105,6 +109,7 @@ class Form:
     follows: tuple[tuple[Any, Callable[[tuple[StrategyRow, ...]], Any]], ...] = ()
     counted: tuple[list[Any], Any, Callable[..., Any]] | tuple[()] = ()
     asks: tuple[tuple[Any, list[Any]], ...] = ()
+    starts: Starts = ()
 
 
 class Live(Protocol):

@@ -24,6 +24,7 @@ from kvdemo.ui.memory import tab as memory_tab
 from kvdemo.ui.memory.parts import MemoryParts
 from kvdemo.ui.memory.tab import build_memory_tab
 from kvdemo.ui.theme import page_style
+from kvdemo.ui.workload import kept_in_browser, wire_workload
 
 __all__ = ["build_page", "page_style"]
 
@@ -39,6 +40,7 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as demo:
         head = fragment(header(backend.status()), elem_id="kv-header")
         timer = gr.Timer(TICK_S)
+        kept = kept_in_browser()
         with gr.Tabs(elem_id="kv-tabs") as tabs:
             with gr.Tab("Chat", id="chat", elem_id="tab-chat"):
                 chat = build_chat_tab(backend, settings, exports)
@@ -47,11 +49,15 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
         following = [head, timer, chat.form.fields["strategy"], chat.form.notes]
-        status_known = gr.on([demo.load, timer.tick], bound(status, backend, *following), None, following, **LIGHT)
-        status_known.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
-        status_known.then(bound(compare_tab.in_force, compare), None, compare.in_force, **LIGHT)
+        told = gr.on([demo.load, timer.tick], bound(status, backend, *following), None, following, **LIGHT)
+        told.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
+        told.then(bound(compare_tab.in_force, compare), None, compare.force, **LIGHT)
+        told.then(bound(compare_tab.judge_when_known, compare), compare.judged_by, compare.judged, **LIGHT)
         arriving = bound(opened, backend, settings, tabs, memory)
         arrived = demo.load(arriving, None, [tabs, *memory.linked], **LIGHT)
+        workload = wire_workload(compare.workload, kept, compare.starts, memory_tab.starts(memory), arrived)
+        for event in workload:
+            event.then(bound(compare_tab.judge, compare), compare.judged_by, compare.judged, **LIGHT)
         # Drawing libraries take seconds to import: only for those who look.
         looking = [compare.question, compare.looked]
         compare_place.select(bound(compare_tab.seen, compare), looking, compare.shown, **LIGHT)
@@ -60,9 +66,9 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
         memory_place.select(bound(memory_tab.seen, memory, backend), memory.asked, drawn, **LIGHT)
         arrived.then(bound(memory_tab.seen_on_arrival, memory, backend), memory.asked, drawn, **LIGHT)
         budget_known = bound(memory_tab.budget_known, memory, backend)
-        status_known.then(budget_known, [memory.choice["model"], *memory.budget[:2]], memory.budget, **LIGHT)
+        told.then(budget_known, [memory.choice["model"], *memory.budget[:2]], memory.budget, **LIGHT)
         came = bound(memory_tab.came, memory, backend)
-        status_known.then(came, [memory.looked, *memory.asked], memory.planned, **LIGHT)
+        told.then(came, [memory.looked, *memory.asked], memory.planned, **LIGHT)
         add_api(backend)
         demo.unload(bound(closed, backend, (*PLACES, *compare.places)))
     return demo

@@ -17,6 +17,7 @@ from tests.served import Served
 SAFE_INPUTS = {
     *("Textbox", "Number", "Slider", "Dropdown", "Radio", "Checkbox", "CheckboxGroup", "State"),
     *("UploadButton", "Api"),
+    "BrowserState",  # its value is checked like what anybody types
 }
 API = ("/chat", "/compare", "/memory")
 # The model's own turnstile does the waiting; reading a pasted config takes seconds of a core.

@@ -151,10 +151,10 @@ def _text(value: object, name: str) -> tuple[str, str]:
     thoughts: list[str] = []
     for part in value:
         kind = part.get("type", "text")
-        content = part.get("text", part.get(kind) if isinstance(kind, str) else None)
-        if kind not in ("text", *REASONING_PARTS) or not isinstance(content, str):
+        told = part.get("text", part.get(kind) if isinstance(kind, str) else None)
+        if kind not in ("text", *REASONING_PARTS) or not isinstance(told, str):
             raise InvalidRequest(name, f"has a part of type {str(kind)[:40]!r}; only text and reasoning are read")
-        (thoughts if kind in REASONING_PARTS else texts).append(content)
+        (thoughts if kind in REASONING_PARTS else texts).append(told)
     return "".join(texts), "".join(thoughts)
 
 

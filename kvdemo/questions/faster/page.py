@@ -129,6 +129,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         follows=((strategies, strategies_followed), (notes, strategy_notes)),
         counted=(counted, count, counting),
         asks=((noisy, [*fields, alone]),),
+        starts=((new_tokens, lambda wanted: wanted.longest_answer_tokens),),
     )
 
 
@@ -139,11 +140,11 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
     if len(prompt) > COUNTED_CHARS:
         return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
     try:
-        read: str | tuple[Message, ...] = prompt
+        told: str | tuple[Message, ...] = prompt
         if mode == AS_CHAT:
             system = system_prompt if isinstance(system_prompt, str) else ""
-            read = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
-        tokens = backend.count_tokens(read)
+            told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
+        tokens = backend.count_tokens(told)
     except KvdemoError:
         return ""
     return f'<div class="kv-count">{format_count(tokens)} {tokens_word(tokens)}</div>'

@@ -83,7 +83,14 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             )
         notice = fragment(elem_id="compare-grow-notice")
     fields = [longest, new_tokens, prompt_tokens, strategies, rounds, budget, prompt]
-    return Form(fields, start, stop, notice, follows=((strategies, strategies_followed),))
+    return Form(
+        fields,
+        start,
+        stop,
+        notice,
+        follows=((strategies, strategies_followed),),
+        starts=((longest, lambda wanted: wanted.longest_tokens),),
+    )
 
 
 def _candidates(result: GrowthResult) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from kvdemo.components.form_parts import run_line
-from kvdemo.components.form_values import budget_s, lengths, notice, refusal
+from kvdemo.components.form_values import budget_s, lengths, notice, refusal, typed_number
 from kvdemo.components.markup import fragment
 from kvdemo.components.so_far import SoFar
 from kvdemo.components.uploads import read_upload
@@ -20,6 +20,7 @@ from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompt_file,
 from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.facts.load import MAX_REQUESTS
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int, checked_number
+from kvdemo.facts.workload import Workload
 from kvdemo.questions.load import words
 from kvdemo.questions.load.spec import HERE, LoadSpec
 from kvdemo.settings import Settings
@@ -84,15 +85,9 @@ class LoadForm:
 
 
 def _number(name: str, typed: Any, low: float, high: float) -> float | None:
-    """A number out of a box of text; nothing typed: none. (An empty gr.Number turns into 0 when its accordion is opened.)"""
-    if typed is None or (isinstance(typed, str) and not typed.strip()):
-        return None
-    if isinstance(typed, str):
-        try:
-            typed = float(typed.strip().replace(",", "."))
-        except ValueError as error:
-            raise InvalidRequest(name, f"{typed.strip()[:20]!r} is not a number") from error
-    return checked_number(name, typed, low, high)
+    """A number that may be left out."""
+    number = typed_number(name, typed)
+    return None if number is None else checked_number(name, number, low, high)
 
 
 def _optional(label: str, nothing: str, elem_id: str) -> gr.Textbox:
@@ -171,7 +166,18 @@ def form(backend: FormBackend, settings: Settings) -> Form:
     source.input(show_source, source, [typed, upload], **LIGHT)
     uploading: Callable[..., dict[Any, Any]] = bound(uploaded, settings.limits.upload_bytes, rows, place)
     upload.upload(uploading, upload, [rows, place], **LIGHT)
-    return Form(fields, start, stop, place)
+    starts = (
+        (requests, lambda wanted: min(wanted.at_once, MAX_REQUESTS) if wanted.at_once is not None else None),
+        (new_tokens, lambda wanted: wanted.longest_answer_tokens),
+        (target_request, target_here),
+    )
+    return Form(fields, start, stop, place, starts=starts)
+
+
+def target_here(wanted: Workload) -> str | None:
+    """Of the target what is left for the model, as it is typed; None where nobody said one, or nothing is left."""
+    left_s = None if wanted.target_s is None else wanted.target_s - (wanted.other_s or 0.0)
+    return None if left_s is None or left_s <= 0 else f"{left_s:.6g}"
 
 
 def show_source(source: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from kvdemo.facts.load import ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 from kvdemo.questions.load.spec import LoadPoint, LoadResult, LoadRound, LoadSpec, ModeRun, mode_of
-from kvdemo.questions.load.summary import compared, difference_of, largest_that_meets
+from kvdemo.questions.load.summary import compared, difference_of
 
 __all__ = ["load"]
 
@@ -44,9 +44,7 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
     def steps() -> Generator[Step | LoadRound | LoadResult, None, None]:
         started, reason = bench.clock(), _ROUNDS
         points: list[LoadPoint] = []
-        to_do = list(numbers)
-        while to_do:
-            number = to_do.pop(0)
+        for number in numbers:
             left_s, limit_s = (
                 None if allowed_s is None else allowed_s - (bench.clock() - started)
                 for allowed_s in (spec.time_budget_s, bench.limit_s)
@@ -55,12 +53,10 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
                 reason = "budget"
                 break
             rounds = rounds_of(spec, bench, serve, number, Limits(spec.rounds, left_s, None, limit_s))
-            reason = yield from rounds.go(after_round=partial(finished_round, rounds, number))
+            reason = yield from rounds.go(after_round=partial(told, rounds, number))
             points.append(LoadPoint(number, tuple(run for _, _, run in rounds.outcomes)))
             if reason in ("stopped", "limit", "budget"):
                 break
-            if not to_do and spec.sweep and (between := number_between(spec, points)) is not None:
-                to_do.append(between)
         gaps: dict[str, float | None] = {}
         if reason not in ("stopped", "limit"):
             gaps = yield from gaps_of(spec, bench, points[0], rounds.progress)
@@ -68,25 +64,12 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
             spec=spec,
             model=bench.model,
             environment=bench.environment,
-            points=(points[0], *sorted(points[1:], key=lambda point: point.requests)),
+            points=tuple(points),
             comparisons=compared(spec, points[0], bench.model, gaps, bench.decode),
             stopped_because=reason,
         )
 
     return steps()
-
-
-def number_between(spec: LoadSpec, points: list[LoadPoint]) -> int | None:
-    """The next number to try so that a sweep ends at "8 at once meet the target, 9 miss it", for the mode that gets furthest.
-
-    Halfway between the largest that meets it and the next that misses it; None where no number lies between, or no target.
-    """
-    if not spec.has_target:
-        return None
-    found = [largest_that_meets(spec, points, mode) for mode in spec.modes]
-    most, missing = max(found, key=lambda one: (one[0] or 0, one[1] is not None))
-    low = most or 0
-    return (low + missing) // 2 if missing is not None and missing - low > 1 else None
 
 
 def rounds_of(spec: LoadSpec, bench: Bench, serve: Serve, number: int, limits: Limits) -> Rounds[ModeRun]:
@@ -135,7 +118,7 @@ def _record_of(
     raise RuntimeError("requests were served without a record of it")
 
 
-def finished_round(rounds: Rounds[ModeRun], number: int, round_number: int) -> Iterator[LoadRound]:
+def told(rounds: Rounds[ModeRun], number: int, round_number: int) -> Iterator[LoadRound]:
     runs = tuple(rounds.of_round(round_number).values())
     if runs:
         yield LoadRound(number, round_number, runs)

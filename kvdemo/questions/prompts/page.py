@@ -151,7 +151,17 @@ def form(backend: FormBackend, settings: Settings) -> Form:
     gr.on([source.input, typed.blur], showing, [source, typed, rows], [typed, about], **LIGHT)
     uploading = bound(take_file, parts, settings.limits.upload_bytes)
     upload.upload(uploading, upload, [rows, source, typed, about, place], **LIGHT)
-    return Form(fields, start, stop, place, follows=((strategies, strategies_followed),))
+    return Form(
+        fields,
+        start,
+        stop,
+        place,
+        follows=((strategies, strategies_followed),),
+        starts=(
+            (new_tokens, lambda wanted: wanted.longest_answer_tokens),
+            (longest, lambda wanted: wanted.longest_tokens),
+        ),
+    )
 
 
 def show_source(parts: SetParts, source: Any, typed: Any, rows: Any) -> Updates:

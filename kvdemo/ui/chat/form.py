@@ -77,7 +77,7 @@ class ChatStepping:
     button: gr.Button
     layer: gr.Number
     head: gr.Number
-    words: gr.Markdown
+    told: gr.Markdown
     looked: gr.Markdown
     state: gr.State
 
@@ -159,12 +159,12 @@ def chat_stepping() -> ChatStepping:
     """One token for each press, and a look into the cache."""
     with gr.Accordion("Step by step", open=False, elem_id="chat-stepping", elem_classes="kv-more"):
         button = gr.Button("Next token", size="sm", elem_id="chat-step")
-        words = fragment(f'<p class="kv-said">{STEPPING}</p>', elem_id="chat-step-told")
+        told = fragment(f'<p class="kv-said">{STEPPING}</p>', elem_id="chat-step-told")
         with gr.Row():
             layer = gr.Number(0, label="Layer", precision=0, min_width=90, elem_id="chat-step-layer")
             head = gr.Number(0, label="KV head", precision=0, min_width=90, elem_id="chat-step-head")
         looked = fragment(elem_id="chat-step-look")
-    return ChatStepping(button, layer, head, words, looked, gr.State(Stepping()))
+    return ChatStepping(button, layer, head, told, looked, gr.State(Stepping()))
 
 
 def chat_files() -> ChatFiles:

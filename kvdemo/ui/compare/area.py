@@ -17,9 +17,10 @@ from kvdemo.components.markup import fragment
 from kvdemo.components.wiring import LIGHT, MODEL, Updates, bound, owner_of, stopping, unhurried, updates
 from kvdemo.experiments.question import Form, Question
 from kvdemo.questions.table import Table
+from kvdemo.questions.verdict import Readiness
 from kvdemo.ui.compare import runs
+from kvdemo.ui.compare.change import change_card
 from kvdemo.ui.compare.files import FILES, content_of
-from kvdemo.ui.compare.keep_this import keep_card
 from kvdemo.ui.compare.results import empty_result
 
 __all__ = ["Area", "build_area", "place_of", "show", "wire_area"]
@@ -32,11 +33,16 @@ def place_of(question: Question[Any, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A question's parts, its form's among them."""
+    """A question's parts, its form's among them.
+
+    own         the result counts for a decision: it was run here, or somebody brought it; a recorded example does not
+    readiness   the verdict on all of the visitor's results, as it stands in `ready` of every question
+    """
 
     question: Question[Any, Any]
     form: Form
     headline: gr.Markdown
+    ready: gr.Markdown
     live: gr.Markdown
     aside: gr.Markdown
     again: gr.Markdown
@@ -52,13 +58,15 @@ class Area:
     saved: gr.Markdown
     beside: gr.UploadButton
     result: gr.State
+    own: gr.State
+    readiness: gr.State
 
     @property
     def outputs(self) -> list[Any]:
         """Everything that a view may change."""
         texts = [self.form.notice, self.headline, self.live, self.aside, self.again, self.tables, self.change]
         buttons = [self.form.start, self.form.stop, *(button for button, _ in self.form.asks)]
-        return [*texts, self.result, self.drawn, *self.plots, *self.pickers, self.answer, self.arm, *buttons]
+        return [*texts, self.result, self.own, self.drawn, *self.plots, *self.pickers, self.answer, self.arm, *buttons]
 
 
 def show(area: Area, view: runs.View) -> Updates:
@@ -86,6 +94,7 @@ def show(area: Area, view: runs.View) -> Updates:
         area.tables: view.tables,
         area.change: view.change,
         area.result: view.result,
+        area.own: view.own,
         area.drawn: gr.update(visible=any(figure is not None for figure in view.figures)),
         **_figures(area, view.figures),
         **picks,
@@ -117,11 +126,15 @@ def _figures(area: Area, figures: Any) -> Updates:
     }
 
 
-def build_area(question: Question[Any, Any], form: Form) -> Area:
-    """Lay the area out in the current Blocks, below its form."""
+def build_area(question: Question[Any, Any], form: Form, unjudged: str, readiness: gr.State) -> Area:
+    """Lay the area out in the current Blocks, below its form. unjudged: "Ready to decide?" before anything is known."""
     key, page = question.key, question.page()
-    headline = fragment(empty_result(question.empty), elem_id=f"compare-{key}-headline")
-    live = fragment(elem_id=f"compare-{key}-live")
+    with gr.Row(elem_classes="kv-answer-row"):
+        with gr.Column(scale=5, min_width=320, elem_classes="kv-answer-column"):
+            headline = fragment(empty_result(question.empty), elem_id=f"compare-{key}-headline")
+            live = fragment(elem_id=f"compare-{key}-live")
+        with gr.Column(scale=3, min_width=320, elem_classes="kv-ready-column"):
+            ready = fragment(unjudged, elem_id=f"compare-{key}-ready")
     again = fragment(elem_id=f"compare-{key}-replay")
     with gr.Column(visible=False, elem_id=f"compare-{key}-charts", elem_classes="kv-drawn") as drawn:
         with gr.Row(elem_classes="kv-pickers", visible=bool(page.pickers)):
@@ -171,6 +184,7 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
         question=question,
         form=form,
         headline=headline,
+        ready=ready,
         live=live,
         aside=aside,
         again=again,
@@ -186,15 +200,19 @@ def build_area(question: Question[Any, Any], form: Form) -> Area:
         saved=saved,
         beside=second,
         result=gr.State(None),
+        own=gr.State(False),
+        readiness=readiness,
     )
 
 
-def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> None:
-    """Run, Stop, the choice of an arm, what the figures show, and the files."""
+def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> list[Any]:
+    """Run, Stop, the choice of an arm, what the figures show, and the files. Gives back what ends with a result."""
     form = area.form
+    runs_of_form = []
     for button, fields in ((form.start, form.fields), *form.asks):
         ran = button.click(bound(run, area, backend), fields, area.outputs, **MODEL)
         ran.failure(bound(failed, area), None, area.outputs, **LIGHT)
+        runs_of_form.append(ran)
     form.stop.click(stopping(backend, place_of(area.question)), **LIGHT)
     area.arm.input(bound(choose, area, backend), [area.result, area.arm], area.change, **LIGHT)
     if area.pickers:
@@ -202,7 +220,9 @@ def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> N
         gr.on([part.input for part in pickers], bound(redraw, area), [area.result, *pickers], list(area.plots), **LIGHT)
     for (kind, _, suffix), button in zip(FILES, area.files, strict=True):
         saving = bound(save, area, backend, exports, table, kind, suffix)
-        button.click(saving, [area.result, area.arm], [area.download, area.saved], **LIGHT)
+        asked = [area.result, area.arm, area.own, area.readiness]
+        button.click(saving, asked, [area.download, area.saved], **LIGHT)
+    return runs_of_form
 
 
 def run(area: Area, backend: Backend, request: gr.Request, *values: Any) -> Iterator[Updates]:
@@ -217,7 +237,7 @@ def failed(area: Area) -> Updates:
 
 def choose(area: Area, backend: Backend, result: Any, chosen: Any) -> str:
     """Keep this, and Go back, for another arm."""
-    return "" if result is None else keep_card(backend, area.question, result, chosen)
+    return "" if result is None else change_card(backend, area.question, result, chosen)
 
 
 def redraw(area: Area, result: Any, *picked: Any) -> Updates:
@@ -229,16 +249,25 @@ def redraw(area: Area, result: Any, *picked: Any) -> Updates:
 
 
 def save(
-    area: Area, backend: Backend, exports: Exports, table: Table, kind: str, suffix: str, result: Any, chosen: Any
+    area: Area,
+    backend: Backend,
+    exports: Exports,
+    table: Table,
+    kind: str,
+    suffix: str,
+    result: Any,
+    chosen: Any,
+    own: Any = False,
+    readiness: Readiness | None = None,
 ) -> Updates:
-    """The file, and its name or why there is none."""
+    """The file, and its name or why there is none. The verdict on a visitor's results belongs to his own alone."""
     if result is None:
         return updates({})
     return saved(
         exports,
         f"kvdemo-{area.question.key}",
         suffix,
-        lambda: content_of(kind, backend, table, result, chosen),
+        lambda: content_of(kind, backend, table, result, chosen, readiness if own is True else None),
         download=area.download,
         words=area.saved,
     )

@@ -13,8 +13,9 @@ from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.question import AnyResult
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.table import Table, question_of
-from kvdemo.ui.compare.in_force import decision_for
-from kvdemo.ui.compare.keep_this import advice_for
+from kvdemo.questions.verdict import Readiness
+from kvdemo.ui.compare.change import change_of
+from kvdemo.ui.compare.force import decision_for
 
 __all__ = ["FILES", "content_of", "read_result"]
 
@@ -28,8 +29,13 @@ FILES = (
 )
 
 
-def content_of(kind: str, backend: Backend, table: Table, result: AnyResult, chosen: Any) -> str:
-    """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file."""
+def content_of(
+    kind: str, backend: Backend, table: Table, result: AnyResult, chosen: Any, readiness: Readiness | None = None
+) -> str:
+    """The text of one file: report (HTML), markdown, json, csv or script; InvalidRequest where there is no such file.
+
+    readiness   the verdict on all of a visitor's results; None: a report's rests on this one
+    """
     question = question_of(result, table)
     if kind == "json":
         return dumps(any_document(result, table))
@@ -45,8 +51,9 @@ def content_of(kind: str, backend: Backend, table: Table, result: AnyResult, cho
     from kvdemo.report.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
-    change = advice_for(backend, question, result, chosen)
-    return form(result, decision=decision_for(backend, result.model), change=change, table=table)
+    change = change_of(backend, question, result, chosen)
+    decision = decision_for(backend, result.model)
+    return form(result, decision=decision, change=change, readiness=readiness, table=table)
 
 
 def read_result(path: object, limit_bytes: int, table: Table) -> AnyResult:

@@ -17,7 +17,7 @@ from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
 from kvdemo.report.replay import replay_holder, replay_within
-from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
+from kvdemo.ui.compare.change import arms, change_card, fastest
 from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
 __all__ = ["Refused", "Running", "Shown", "View", "failed", "redrawn", "run", "shown"]
@@ -34,7 +34,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A result. figures: in the order of the question's page, None where there is nothing to draw."""
+    """A result. figures: in the order of the question's page, None where there is nothing to draw; own: it counts for a
+    decision."""
 
     headline: str
     live: str
@@ -46,6 +47,7 @@ class Shown:
     arms: Sequence[tuple[str, str]]
     chosen: str | None
     change: str
+    own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,16 @@ def run(
 
 
 def shown(
-    backend: Backend, question: Question[Any, Any], result: AnyResult, *, source: str = "", live: str | None = None
+    backend: Backend,
+    question: Question[Any, Any],
+    result: AnyResult,
+    *,
+    source: str = "",
+    live: str | None = None,
+    own: bool = True,
 ) -> Shown:
-    """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran."""
+    """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran;
+    own: False for a recorded one."""
     page = question.page()
     chosen = fastest(question, result)
     return Shown(
@@ -109,7 +118,8 @@ def shown(
         result=result,
         arms=arms(question, result),
         chosen=chosen,
-        change=keep_card(backend, question, result, chosen),
+        change=change_card(backend, question, result, chosen),
+        own=own,
     )
 
 

@@ -10,6 +10,7 @@ import gradio as gr
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.wiring import LIGHT, MODEL, Updates, bound, owner_of, stopping, unhurried, updates
+from kvdemo.experiments.question import Starts
 from kvdemo.facts.model import Loading
 from kvdemo.facts.plans import USUAL_BUDGET, Budget
 from kvdemo.settings import Settings
@@ -23,7 +24,7 @@ from kvdemo.ui.memory.parts import MemoryParts
 from kvdemo.ui.memory.planning import plan, planned
 from kvdemo.ui.memory.words import budget_line
 
-__all__ = ["PLACE", "budget_known", "build_memory_tab", "came", "linked_values", "seen", "seen_on_arrival"]
+__all__ = ["PLACE", "budget_known", "build_memory_tab", "came", "linked_values", "seen", "seen_on_arrival", "starts"]
 
 PLACE = "memory"
 
@@ -107,6 +108,16 @@ def linked_values(parts: MemoryParts, backend: Backend, settings: Settings, quer
     }
 
 
+def starts(parts: MemoryParts) -> Starts:
+    """Where the form starts from, once somebody has said what the model is wanted for."""
+    return (
+        (parts.form["seq_len"], lambda wanted: wanted.longest_tokens),
+        (parts.slider, lambda wanted: slider_place(wanted.longest_tokens)),
+        (parts.form["batch_size"], lambda wanted: wanted.at_once),
+        (parts.form["budget_gib"], lambda wanted: wanted.memory_gib),
+    )
+
+
 def from_slider(power: float) -> int:
     """A length with three figures, as people say them; powers of two stay exact."""
     exact = round(2**power)
@@ -126,8 +137,8 @@ def measure(parts: MemoryParts, backend: Backend, seq_len: Any, request: gr.Requ
     """Caches of the loaded model, filled and weighed."""
     for now in unhurried(measured_caches(backend, owner_of(request, PLACE), seq_len)):
         found = {parts.card: now.card, parts.measured: now.points}
-        changed = {part: value for part, value in found.items() if value is not None}
-        yield {parts.line: now.line, **changed, **_buttons(parts, running=not now.done)}
+        told = {part: value for part, value in found.items() if value is not None}
+        yield {parts.line: now.line, **told, **_buttons(parts, running=not now.done)}
 
 
 def not_measuring(parts: MemoryParts) -> Updates:

@@ -10,9 +10,9 @@ from kvdemo.components.markup import code_block, text
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.facts.decision import CacheAdvice, InspectSpec
-from kvdemo.ui.compare.in_force import decision_for
+from kvdemo.ui.compare.force import decision_for
 
-__all__ = ["advice_for", "arms", "fastest", "keep_card"]
+__all__ = ["arms", "change_card", "change_of", "fastest"]
 
 
 def arms(question: Question[Any, Any], result: AnyResult) -> list[tuple[str, str]]:
@@ -28,7 +28,7 @@ def fastest(question: Question[Any, Any], result: AnyResult) -> str | None:
     return one.fastest or one.spec.strategies[0] if one is not None and arms(question, result) else None
 
 
-def advice_for(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
+def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
     from a file of another model, or of an arm that cannot be used here."""
     one = question.comparison(result)
@@ -46,14 +46,14 @@ def advice_for(backend: Backend, question: Question[Any, Any], result: AnyResult
         return None
 
 
-def keep_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
+def change_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; or the question's own lines, where it has some."""
     if question.code:
         return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(question.code)}</div>'
     labels = {key: name for name, key in arms(question, result)}
     if not isinstance(chosen, str) or chosen not in labels:
         return ""
-    change = advice_for(backend, question, result, chosen)
+    change = change_of(backend, question, result, chosen)
     if change is None:
         words = "What was in force for this model is not known here: run the comparison on this machine first."
         return f'<p class="kv-small">{words}</p>'
