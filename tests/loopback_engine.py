@@ -154,7 +154,7 @@ def own_engine(*, cached: bool, prefixes: bool = False) -> Iterator[str]:
         )
         for event in events:
             if isinstance(event, PromptEncoded):
-                usage.prompt_tokens = event.prompt_tokens
+                usage.prompt_tokens = event.prompt_tokens or 0
             if isinstance(event, TokenEmitted):
                 yield f" {event.token_id}"
 

@@ -54,14 +54,14 @@ class Served:
         return ModelFacts(
             name=self.model.name,
             source=f"Served by {self.client.target.authority}{f' ({self.model.engine})' if self.model.engine else ''}.",
-            model_type="",
+            model_type=NOT_REPORTED,
             num_parameters=None,
             weight_bytes=None,
             dtype=NOT_REPORTED,
             device=NOT_REPORTED,
             context_limit=self.model.context_limit,
             cache_bytes_per_token=None,
-            vocab_size=0,
+            vocab_size=None,
             has_chat_template=True,
             attention=NOT_REPORTED,
         )
@@ -77,7 +77,7 @@ class Served:
         for event in self.run(request, salt=new_salt()):
             if isinstance(event, Finished):
                 record = event.record
-                if (record.reused_tokens or 0) >= max(1.0, WARM_SHARE * record.prompt_tokens):
+                if (record.reused_tokens or 0) >= max(1.0, WARM_SHARE * (record.prompt_tokens or 0)):
                     yield replace(event, record=replace(record, notices=(*record.notices, WARM)))
                     continue
             yield event
@@ -230,7 +230,7 @@ def answers_from(question: Question[Any, Any], spec: Any, server: Served, settin
 def was_warm(question: Question[Any, Any], result: Any, counted: float | None) -> bool:
     """Did the server reuse a hundredth or more of prompts that were new to it? By its counters, or by what it said of each."""
     runs = [run for _, run in question.runs(result) if run.reused_tokens is not None and run.prompt_tokens]
-    prompts = sum(run.prompt_tokens for run in runs)
+    prompts = sum(run.prompt_tokens or 0 for run in runs)
     said = sum(run.reused_tokens or 0 for run in runs) / prompts if prompts else 0.0
     return max(said, counted or 0.0) >= WARM_SHARE
 

@@ -185,7 +185,7 @@ def kept(backend: Backend, question: Question[Any, Any], result: AnyResult) -> C
     if one is None or (chosen := one.fastest) is None:
         return None
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": False})
-    prompt_tokens = max(run.prompt_tokens for run in one.runs)
+    prompt_tokens = max(run.prompt_tokens or 0 for run in one.runs)
     return backend.advice(
         chosen, num_tokens=prompt_tokens + one.spec.max_new_tokens, spec=InspectSpec(generate_kwargs=call)
     )

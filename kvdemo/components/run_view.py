@@ -28,7 +28,8 @@ class RunView:
     kept            the cache is to be kept for the next turn
     phase           "asked", "waiting", "reading", "answering" or "finished"
     tokens          new tokens so far; first_s and last_s: when the first and the last came, since acceptance, s
-    cache_tokens    positions in the cache, the newest token not among them
+    prompt_tokens   0 until it is known
+    cache_tokens    positions in the cache, the newest token not among them; 0 where there is none of ours
     """
 
     strategy: str = "dynamic"
@@ -108,7 +109,7 @@ def _encoded(view: RunView, event: PromptEncoded) -> RunView:
     return replace(
         view,
         phase="reading",
-        prompt_tokens=event.prompt_tokens,
+        prompt_tokens=event.prompt_tokens or 0,
         context_limit=event.context_limit,
         reserved_tokens=event.reserved_tokens,
         reuse=event.reuse,
@@ -128,14 +129,15 @@ def _token(view: RunView, event: TokenEmitted) -> RunView:
         tokens=view.tokens + 1,
         first_s=event.time_s if view.first_s is None else view.first_s,
         last_s=event.time_s,
-        cache_tokens=event.cache_tokens,
-        cache_bytes=event.cache_bytes,
+        cache_tokens=event.cache_tokens or 0,
+        cache_bytes=event.cache_bytes or 0,
         text=view.text + event.text,
     )
 
 
 def _finished(view: RunView, event: Finished) -> RunView:
-    return replace(view, phase="finished", text=event.record.text, record=event.record)
+    prompt_tokens = view.prompt_tokens or event.record.prompt_tokens or 0
+    return replace(view, phase="finished", prompt_tokens=prompt_tokens, text=event.record.text, record=event.record)
 
 
 def _unchanged(view: RunView, event: Working) -> RunView:

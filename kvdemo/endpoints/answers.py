@@ -81,10 +81,10 @@ def answered(
             if received is not None and received.pieces:
                 if not encoded:
                     encoded = True
-                    yield PromptEncoded(0, 0.0, 0.0, model.context_limit, notices=notices)
+                    yield PromptEncoded(None, 0.0, 0.0, model.context_limit, notices=notices)
                 index, text = heard.pieces, heard.after(received)
                 if text:
-                    yield TokenEmitted(index, -1, text, received.at_s, 0, 0, 0)
+                    yield TokenEmitted(index, None, text, received.at_s, None, None, None)
             yield Working(clock() - began_s)
             if request.timeout_s is not None and clock() - began_s > request.timeout_s:
                 yield Finished("timed_out", record("timed_out", "timed_out"))
@@ -97,7 +97,7 @@ def answered(
         yield Finished("cancelled", record("cancelled", "cancelled"))
         return
     if not encoded:
-        yield PromptEncoded(0, 0.0, 0.0, model.context_limit, notices=notices)
+        yield PromptEncoded(None, 0.0, 0.0, model.context_limit, notices=notices)
     reason = ENDS.get(reading.finish_reason or "", "stop")
     yield Finished(reason, record("ok", reason))
 
@@ -161,7 +161,7 @@ def record_of(
         strategy=None,
         status=status,
         finish_reason=reason,
-        prompt_tokens=reported.prompt_tokens or 0,
+        prompt_tokens=reported.prompt_tokens,
         token_ids=None,
         num_new_tokens=tokens,
         token_times_s=times,

@@ -28,7 +28,7 @@ def measure(
             strategy = table.available_strategy(key, loaded.model, "strategies")
             for length in spec.lengths:
                 # A prompt of `length` tokens and one new one: the cache holds exactly `length` positions.
-                ids = tuple(1 + at % (loaded.facts.vocab_size - 1) for at in range(length))
+                ids = tuple(1 + at % ((loaded.facts.vocab_size or 2) - 1) for at in range(length))
                 record = None
                 request = GenerationRequest(ids, 1, key, fixed_length=True)
                 for event in engine.run(request, owner, stop=stop, reader=reader, patient=True):

@@ -104,12 +104,15 @@ def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: s
     encoded = next((event for event in seen if isinstance(event, PromptEncoded)), None)
     tokens = [event for event in seen if isinstance(event, TokenEmitted)]
     last = tokens[-1] if tokens else None
+    ids = tuple(token.token_id for token in tokens if token.token_id is not None)
+    held = [(token.cache_bytes, token.cache_storage_bytes) for token in tokens]
     return RunRecord(
         strategy=strategy,
         status="failed",
         finish_reason=None,
-        prompt_tokens=encoded.prompt_tokens if encoded else 0,
-        token_ids=tuple(token.token_id for token in tokens),
+        prompt_tokens=encoded.prompt_tokens if encoded else None,
+        token_ids=ids if len(ids) == len(tokens) else None,
+        num_new_tokens=None if len(ids) == len(tokens) else len(tokens),
         token_times_s=tuple(token.time_s for token in tokens),
         text="".join(token.text for token in tokens),
         error=error,
@@ -122,5 +125,5 @@ def _record_of(strategy: str, seen: list[PromptEncoded | TokenEmitted], error: s
         cache_bytes=last.cache_bytes if last else None,
         cache_storage_bytes=last.cache_storage_bytes if last else None,
         notices=encoded.notices if encoded else (),
-        cache_bytes_by_token=tuple((token.cache_bytes, token.cache_storage_bytes) for token in tokens),
+        cache_bytes_by_token=tuple((own, stored) for own, stored in held if own is not None and stored is not None),
     )

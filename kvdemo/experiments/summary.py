@@ -206,4 +206,4 @@ def _texts_around(one: RunRecord, other: RunRecord, index: int, decode: Decode |
 
 def request_size(result: ComparisonResult) -> tuple[int, int]:
     """(tokens of prompt and answer, new tokens) of its longest run."""
-    return max(((run.prompt_tokens + run.new_tokens, run.new_tokens) for run in result.runs), default=(0, 0))
+    return max((((run.prompt_tokens or 0) + run.new_tokens, run.new_tokens) for run in result.runs), default=(0, 0))

@@ -54,13 +54,13 @@ class Reuse:
 class PromptEncoded:
     """The run was accepted by the model's thread.
 
-    prompt_tokens   length of the whole prompt, reused part included
+    prompt_tokens   length of the whole prompt, reused part included; None: an engine behind a URL says it at the end, if at all
     context_limit   the model's own limit in tokens, None when it has none
     reserved_tokens slots that a cache of fixed size has reserved, None when it has no end (it grows, or its windows roll)
     notices         sentences a person must see (no chat template, system role folded in ...)
     """
 
-    prompt_tokens: int
+    prompt_tokens: int | None
     queue_s: float
     prepare_s: float
     context_limit: int | None = None
@@ -89,7 +89,7 @@ class Working:
 
 @dataclass(frozen=True, slots=True)
 class TokenEmitted:
-    """One new token.
+    """One new token; from an engine behind a URL one piece of text, of which only text and time are known.
 
     text                 what became readable with it, possibly nothing
     time_s               since acceptance, taken in the model's thread
@@ -98,12 +98,12 @@ class TokenEmitted:
     """
 
     index: int
-    token_id: int
+    token_id: int | None
     text: str
     time_s: float
-    cache_tokens: int
-    cache_bytes: int
-    cache_storage_bytes: int
+    cache_tokens: int | None
+    cache_bytes: int | None
+    cache_storage_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class ModelFacts:
     device: str
     context_limit: int | None
     cache_bytes_per_token: int | None
-    vocab_size: int
+    vocab_size: int | None
     has_chat_template: bool
     attention: str
     revision: str | None = None

@@ -82,7 +82,7 @@ class RunRecord:
     strategy: str | None
     status: Status
     finish_reason: FinishReason | None
-    prompt_tokens: int
+    prompt_tokens: int | None
     token_ids: tuple[int, ...] | None = ()
     token_times_s: tuple[float, ...] = ()
     positions_computed: tuple[int, ...] | None = ()
@@ -150,7 +150,7 @@ class RunRecord:
     @property
     def prefill_tokens_per_s(self) -> float | None:
         """Prompt tokens processed (not reused) per second of prefill."""
-        if not self.prefill_s or self.reused_tokens is None:
+        if not self.prefill_s or self.reused_tokens is None or self.prompt_tokens is None:
             return None
         return (self.prompt_tokens - self.reused_tokens) / self.prefill_s
 

@@ -253,7 +253,7 @@ def replay_fragment(replay: Replay, *, heading: str = "Watch it again") -> Marku
     """The finished state, with the data that the script replays."""
     page = templates().get_template("replay.html.j2")
     grids = [work_grid(side.run) if side.counted else Markup("") for side in replay.sides]
-    longest = max((side.run.prompt_tokens + side.run.new_tokens for side in replay.sides), default=0)
+    longest = max(((side.run.prompt_tokens or 0) + side.run.new_tokens for side in replay.sides), default=0)
     return Markup(
         page.render(
             replay=replay,

@@ -101,7 +101,7 @@ def arguments(result: ComparisonResult, key: str) -> list[str]:
     strategy = strategy_of(key)
     if strategy.cache is None:
         return ["use_cache=False"]
-    prompt_tokens = max((run.prompt_tokens for run in result.runs), default=0)
+    prompt_tokens = max((run.prompt_tokens or 0 for run in result.runs), default=0)
     needed = slots_for(strategy, prompt_tokens + result.spec.max_new_tokens)
     group = re.search(r"q_group_size=(\d{1,6})\b", result.row(key).code)
     made = strategy.cache.expression(int(group[1]) if group else None)

@@ -16,9 +16,10 @@ from kvdemo.endpoints.pieces import MOST_LINE_BYTES, BadAnswer, Piece, Reading
 from kvdemo.endpoints.policy import checked_target
 from kvdemo.errors import InvalidRequest, RunFailed
 from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
-from kvdemo.facts.events import Finished, GenerationEvent
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message
+from tests.known import ended
 from tests.playing import EVENTS, HOLD, Played, chunk, playing
 
 ASKED = GenerationRequest((Message("user", "hi"),), 16)
@@ -189,6 +190,17 @@ def test_a_server_that_does_not_stream_is_read_whole_and_said_to_be() -> None:
     assert isinstance(last, Finished)
     assert (last.record.text, last.record.new_tokens, last.record.tpot_s) == ("Hi there", 3, 0.0)
     assert any("1 pieces carried 3 tokens" in notice for notice in last.record.notices)
+
+
+def test_what_a_server_does_not_say_is_not_known_and_never_zero() -> None:
+    with playing((EVENTS, chunk('{"content":"Hi"}'), STOP, DONE)) as played:
+        events = list(events_of(played))
+    (encoded,) = (event for event in events if isinstance(event, PromptEncoded))
+    (token,) = (event for event in events if isinstance(event, TokenEmitted))
+    record = ended(events).record
+    assert encoded.prompt_tokens is None
+    assert (token.token_id, token.cache_tokens, token.cache_bytes, token.cache_storage_bytes) == (None,) * 4
+    assert (record.prompt_tokens, record.token_ids, record.reused_tokens, record.cache_bytes) == (None,) * 4
 
 
 def test_several_tokens_in_a_piece_have_no_times_of_their_own() -> None:

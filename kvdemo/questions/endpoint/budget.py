@@ -45,5 +45,5 @@ class Budget:
     def count(self, runs: Sequence[RunRecord], sent: int, expected_tokens: int) -> None:
         """Requests that were sent, whatever came of them. expected_tokens: of a request that does not say what it took."""
         self.requests_sent += sent
-        known = [run.prompt_tokens + run.new_tokens for run in runs if run.prompt_tokens > 0]
+        known = [run.prompt_tokens + run.new_tokens for run in runs if run.prompt_tokens]
         self.tokens_used += sum(known) + expected_tokens * (sent - len(known))

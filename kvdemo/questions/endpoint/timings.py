@@ -39,10 +39,10 @@ def judgements(result: EndpointResult) -> dict[Subject, Judgement]:
 
 
 def cache_pairs(result: EndpointResult) -> list[CachePair]:
-    """What the rounds of short and long prompts came to; rounds without times are left out."""
+    """What the rounds of short and long prompts came to; rounds without times or lengths are left out."""
     found = []
     for short, long in result.rounds_of("short", "long"):
-        if not (short.ttft_s and long.ttft_s):
+        if not (short.ttft_s and long.ttft_s and short.prompt_tokens and long.prompt_tokens):
             continue
         pieces = max(tokens_a_piece(short), tokens_a_piece(long))
         steps = (step_of(short), step_of(long))
@@ -53,7 +53,10 @@ def cache_pairs(result: EndpointResult) -> list[CachePair]:
 
 def growth_of(short: RunRecord, long: RunRecord) -> float | None:
     """The slope of the short prompt's steps over that of first tokens by length; None where either is not known."""
-    more_tokens, more_s = long.prompt_tokens - short.prompt_tokens, (long.ttft_s or 0.0) - (short.ttft_s or 0.0)
+    more_tokens, more_s = (
+        (long.prompt_tokens or 0) - (short.prompt_tokens or 0),
+        (long.ttft_s or 0.0) - (short.ttft_s or 0.0),
+    )
     line = fit_line(range(len(short.step_s)), short.step_s) if len(short.step_s) >= LEAST_STEPS else None
     if line is None or step_of(short) is None or more_tokens <= 0 or more_s <= 0:
         return None
@@ -79,7 +82,7 @@ def prefix_pairs(result: EndpointResult) -> list[PrefixPair]:
     return [
         PrefixPair(cold.ttft_s, warm.ttft_s, warm.prompt_tokens, cold.reused_tokens, warm.reused_tokens)
         for cold, warm in result.rounds_of("cold", "warm")
-        if cold.ttft_s and warm.ttft_s
+        if cold.ttft_s and warm.ttft_s and warm.prompt_tokens
     ]
 
 

@@ -25,7 +25,7 @@ def prompt_set_chart(result: PromptSetResult) -> go.Figure:
     places = []
     for item in result.prompts:
         run = next((run for run in reversed(item.result.runs) if run.counts), None)
-        if run is not None:
+        if run is not None and run.prompt_tokens is not None:
             places.append((run.prompt_tokens, run.new_tokens, clean(item.row.id)))
     limit = result.spec.longest_tokens or result.model.context_limit
     named_px = TEXT_PX + 2 if limit is not None else 0

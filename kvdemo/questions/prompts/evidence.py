@@ -34,7 +34,7 @@ def _many(prompts: int) -> str:
 
 def _lengths(result: PromptSetResult) -> str:
     """ "12 to 340 tokens"."""
-    sizes = sorted(run.prompt_tokens for item in result.prompts for run in item.result.runs if run.counts)
+    sizes = sorted(run.prompt_tokens or 0 for item in result.prompts for run in item.result.runs if run.counts)
     if not sizes or sizes[0] == sizes[-1]:
         return f"{format_count(sizes[0] if sizes else None)} tokens"
     return f"{format_count(sizes[0])} to {format_count(sizes[-1])} tokens"

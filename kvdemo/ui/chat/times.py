@@ -70,7 +70,7 @@ def prefill_tokens_per_s(conversation: Conversation) -> float | None:
     processed = [
         (run.prompt_tokens - run.reused_tokens, run.prefill_tokens_per_s)
         for run in conversation.records
-        if run.reused_tokens is not None
+        if run.reused_tokens is not None and run.prompt_tokens is not None
     ]
     return max(processed, key=lambda turn: turn[0], default=(0, None))[1]
 

@@ -133,7 +133,7 @@ def differences(one: AnyResult, other: AnyResult, table_of: Table) -> str:
 def _facts(result: AnyResult, table_of: Table) -> dict[str, Any]:
     question = question_of(result, table_of)
     facts = any_document(result, table_of)
-    lengths = sorted({run.prompt_tokens for _, run in question.runs(result)})
+    lengths = sorted({run.prompt_tokens for _, run in question.runs(result) if run.prompt_tokens is not None})
     return {**facts, "request": {**facts["request"], "prompt_tokens": lengths}} if len(lengths) == 1 else facts
 
 

@@ -39,7 +39,7 @@ def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult,
     ):
         return None
     call = json.dumps({"max_new_tokens": one.spec.max_new_tokens, "do_sample": not one.spec.sampling.greedy})
-    needed = max((run.prompt_tokens for run in one.runs), default=0) + one.spec.max_new_tokens
+    needed = max((run.prompt_tokens or 0 for run in one.runs), default=0) + one.spec.max_new_tokens
     try:
         return backend.advice(chosen, num_tokens=needed, spec=InspectSpec(generate_kwargs=call))
     except KvdemoError:
