@@ -257,6 +257,7 @@ RESULTS: dict[str, Callable[[], AnyResult]] = {
     "prefix": lambda: prefix_of(3),
     "conversations": conversations_of,
     "load": lambda: load_of(sweep=(2,)),
+    "endpoint": endpoint_of,
 }
 """One made-up result per row of the table of questions, by the row's key."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.questions.conversations.question import CONVERSATIONS
+from kvdemo.questions.endpoint.question import ENDPOINT
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.grow.question import GROW
 from kvdemo.questions.load.question import LOAD
@@ -15,7 +16,7 @@ from kvdemo.questions.prompts.question import PROMPTS
 __all__ = ["QUESTIONS", "Table", "asked_by", "question_of"]
 
 Table = tuple[Question[Any, Any], ...]
-QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, LOAD, CONVERSATIONS)
+QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, LOAD, ENDPOINT, CONVERSATIONS)
 
 
 def asked_by(spec: object, table: Table = QUESTIONS) -> Question[Any, Any]:

@@ -14,6 +14,7 @@ from kvdemo.experiments.pieces import TIMED, plain
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.experiments.tables import runs_table
 from kvdemo.facts.decision import CacheAdvice, CacheDecision
+from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.results import Environment
 from kvdemo.facts.units import format_bytes, format_parameters
@@ -93,7 +94,10 @@ def command_line(question: Question[Any, Any], result: AnyResult, given: str | N
     given   the model as somebody named it on this machine, for a command that stays here
     """
     switches = question.words.command(result)
-    words = ["python", "-m", "kvdemo", question.command, *model_switches(result.model, given), *switches]
+    model = result.model
+    served = model.device == NOT_REPORTED  # by an engine behind a URL, which a report does not name
+    asked = ["--url", "URL", "--model", model.name] if served else model_switches(model, given)
+    words = ["python", "-m", "kvdemo", question.command, *asked, *switches]
     return shlex.join(words) if switches else ""
 
 

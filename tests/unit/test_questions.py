@@ -11,7 +11,7 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,12 +34,14 @@ from kvdemo.report.spreadsheet import runs_csv
 from kvdemo.settings import Settings
 from kvdemo.ui.page import build_page
 from tests.fake_backend import FakeBackend
+from tests.loopback_engine import MODEL_ID, WorkEngine, serving
 from tests.made_up import RESULTS
 from tests.made_up_question import SOON, soon_of
 from tests.through_blocks import Visit
 from tests.tiny import tiny_model, tiny_tokenizer
 
 TABLE = (*QUESTIONS, SOON)
+URL = "the address of a server"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,15 @@ ROWS = {
         files={
             "talk.jsonl": '{"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yo."}]}\n'
         },
+    ),
+    "endpoint": Row(
+        result=RESULTS["endpoint"],
+        small={"url": "http://127.0.0.1:1/v1"},
+        bad={"requests": 0},
+        named="Requests: ",
+        command=("--url", URL, "--requests", "3", "--seconds", "20"),
+        bad_command=("--requests", "0"),
+        field="requests",
     ),
     "soon": Row(
         result=soon_of,
@@ -240,6 +251,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def url_of_a_server() -> Iterator[str]:
+    with serving(WorkEngine(each_s=0.0, own_s=0.0).answer) as url:
+        yield url
+
+
 @pytest.fixture
 def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Question[Any, Any]) -> Path:
     """In a folder that holds the files which the question's command reads."""
@@ -250,10 +267,16 @@ def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Question[
 
 
 def test_its_command_asks_it_prints_it_and_writes_every_file(
-    question: Question[Any, Any], at_work: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    question: Question[Any, Any],
+    at_work: Path,
+    model: Path,
+    url_of_a_server: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = ("--json", "a.json", "--report", "a.html", "--csv", "a.csv")
-    status = main([question.command, *ROWS[question.key].command, "--model", str(model), *files], TABLE)
+    asked = [url_of_a_server if word == URL else word for word in ROWS[question.key].command]
+    named = ["--model", MODEL_ID if url_of_a_server in asked else str(model)]
+    status = main([question.command, *asked, *named, *files], TABLE)
     out = capsys.readouterr().out
     assert status == 0, out
     result = from_any_document(loads((at_work / "a.json").read_bytes()), TABLE)

@@ -121,7 +121,7 @@ def together_chart(result: EndpointResult) -> go.Figure | None:
     """How many tokens a second do 1, 2, 4 and 8 requests at once get? None where several were not measured."""
     speeds: dict[int, list[float]] = {}
     for one in result.at_once:
-        if one.round and (speed := one.record.throughput_tokens_per_s):
+        if one.round and one.status == "ok" and (speed := one.record.throughput_tokens_per_s):
             speeds.setdefault(one.requests, []).append(speed)
     numbers = sorted(speeds)
     if len(numbers) < 2 or numbers[0] != 1:

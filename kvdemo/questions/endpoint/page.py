@@ -9,7 +9,9 @@ import gradio as gr
 
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.markup import fragment, text
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.question import Form, FormBackend, Page
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.requests import checked_int, checked_number
 from kvdemo.questions.endpoint.live import EndpointRun, verdict_card
 from kvdemo.questions.endpoint.spec import REQUESTS, SECONDS, TOKENS, EndpointResult, EndpointSpec
@@ -29,6 +31,13 @@ class EndpointForm:
     requests: Any = REQUESTS
     tokens: Any = TOKENS
     seconds: Any = SECONDS
+
+    def endpoint(self) -> Endpoint:
+        """The server, with the key that was typed: it lives as long as this object."""
+        url, model, key = (part.strip() if isinstance(part, str) else "" for part in (self.url, self.model, self.key))
+        if not url:
+            raise InvalidRequest("url", "give the address of an OpenAI-compatible server")
+        return Endpoint(url, model or None, key or None)
 
     def spec(self) -> EndpointSpec:
         """Checked; InvalidRequest names the field."""
@@ -54,7 +63,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         )
         with gr.Row(elem_classes="kv-budget-line"):
             model = gr.Textbox(
-                label="Model (empty: the one it serves)",
+                label="Model (empty: the first that it lists)",
                 max_lines=1,
                 scale=3,
                 min_width=220,
@@ -90,6 +99,7 @@ def settle_card(result: EndpointResult) -> str:
 PAGE = Page(
     form=form,
     read=lambda _backend, *values: EndpointForm(*values).spec(),
+    endpoint=lambda *values: EndpointForm(*values).endpoint(),
     figures=("steps", "pairs", "together"),
     live=lambda _spec, _rows: EndpointRun(),
     finished=verdict_card,

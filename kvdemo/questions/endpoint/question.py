@@ -64,6 +64,8 @@ ENDPOINT = Question(
     ),
     unit="requests",
     needs="endpoint",
+    at_endpoint=lambda spec: spec,
+    cold=False,
     settles=(1, 2),
     evidence=evidence,
     takes="up to 5 min",

@@ -15,7 +15,7 @@ from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.comparison import StopReason
 from kvdemo.experiments.rounds import Arm, Limits, Outcome, Rounds, Step
 from kvdemo.experiments.statistics import MIN_ROUNDS
-from kvdemo.facts.load import Arrival, ManyFinished, ManyRecord, ManyRequest
+from kvdemo.facts.load import PAGED, Arrival, ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import MAX_NEW_TOKENS, GenerationRequest, Prompt
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
@@ -320,8 +320,9 @@ class Check:
         """So many at once. What could not be sent, or was not answered, is a record that failed."""
         run_many = self.bench.run_many
         request = ManyRequest(
-            "one-by-one",
+            "continuous",  # all of them are sent at once: what becomes of them is the server's affair
             tuple(Arrival(short(), answer) for _ in range(number)),
+            PAGED,
             timeout_s=max(0.1, self.budget.left_s),
         )
         record = ManyRecord(request.serving, request.strategy, "failed", (), forwards=None, error="it did not say why")
