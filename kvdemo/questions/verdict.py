@@ -43,6 +43,14 @@ class Row:
     def answered(self) -> bool:
         return self.answer != "not yet"
 
+    @property
+    def why(self) -> str:
+        """In a report, which has no buttons: what was found and in which runs, or what would answer it."""
+        if self.answered:
+            return f"{self.words} ({self.rests_on})" if self.rests_on else self.words
+        by = f"Answered by: {self.button}{f' ({self.takes})' if self.takes else ''}" if self.button else ""
+        return f"{self.words} {by}".strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Readiness:

@@ -334,6 +334,7 @@ def test_the_verdict_stands_on_page_one_with_its_ten_rows_in_both_forms() -> Non
         assert [asked for asked in ASKED.values() if asked not in head] == []
         assert "6 paired rounds" in head
         assert "What would overturn it: " in head
+        assert "Answered by: On my prompts? (up to 5 min)" in head
 
 
 def test_a_report_of_one_result_judges_what_it_knows_and_no_more() -> None:

@@ -366,3 +366,8 @@ def test_a_no_outweighs_a_yes_and_an_answer_outweighs_none() -> None:
     yes, no, little = Evidence(5, "yes", ""), Evidence(5, "no", ""), Evidence(5, "not yet", "")
     assert ready_to_decide(Workload(), (), beside=[yes, no, little]).rows[4].answer == "no"
     assert ready_to_decide(Workload(), (), beside=[yes, little]).rows[4].answer == "yes"
+
+
+def test_of_two_like_answers_the_later_one_is_told() -> None:
+    first, later = Evidence(5, "yes", "first"), Evidence(5, "yes", "later")
+    assert ready_to_decide(Workload(), (), beside=[first, later]).rows[4].words == "later"
