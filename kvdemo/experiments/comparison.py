@@ -49,7 +49,12 @@ two arms were left to compare."""
 
 
 def checked_arms(strategies: tuple[str, ...], least: int = 2) -> None:
-    """InvalidRequest unless these are `least` or more keys, each once; whether they exist is the experiment's to know."""
+    """InvalidRequest unless these are `least` or more keys, each once; whether they exist is the experiment's to know.
+
+    A server behind a URL is one arm by itself: there is nothing to choose.
+    """
+    if strategies == (ENDPOINT_ARM,):
+        return
     if not least <= len(strategies) <= MAX_ARMS:
         raise InvalidRequest("strategies", f"choose between {'one' if least == 1 else 'two'} and {MAX_ARMS}")
     for strategy in strategies:
@@ -90,7 +95,7 @@ class CompareSpec:
         checked_text("system_prompt", self.system_prompt, empty=True)
         keep_int(self, "max_new_tokens", 1, MAX_NEW_TOKENS)
         keep_int(self, "rounds", 1, MAX_ROUNDS)
-        checked_arms(self.strategies, least=1 if self.noise or self.strategies == (ENDPOINT_ARM,) else 2)
+        checked_arms(self.strategies, least=1 if self.noise else 2)
         checked_budget(self.time_budget_s)
 
     @property

@@ -39,14 +39,14 @@ def judgements(result: EndpointResult) -> dict[Subject, Judgement]:
 
 
 def cache_pairs(result: EndpointResult) -> list[CachePair]:
-    """What the rounds of short and long prompts came to; rounds without times or lengths are left out."""
+    """What the rounds of short and long prompts came to; rounds without times are left out. A length that is not reported is 0 there."""
     found = []
     for short, long in result.rounds_of("short", "long"):
-        if not (short.ttft_s and long.ttft_s and short.prompt_tokens and long.prompt_tokens):
+        if not (short.ttft_s and long.ttft_s):
             continue
         pieces = max(tokens_a_piece(short), tokens_a_piece(long))
         steps = (step_of(short), step_of(long))
-        lengths, times = (short.prompt_tokens, long.prompt_tokens), (short.ttft_s, long.ttft_s)
+        lengths, times = (short.prompt_tokens or 0, long.prompt_tokens or 0), (short.ttft_s, long.ttft_s)
         found.append(CachePair(*lengths, *times, *steps, pieces, long.reused_tokens, growth_of(short, long)))
     return found
 
@@ -80,9 +80,9 @@ def step_of(run: RunRecord) -> float | None:
 
 def prefix_pairs(result: EndpointResult) -> list[PrefixPair]:
     return [
-        PrefixPair(cold.ttft_s, warm.ttft_s, warm.prompt_tokens, cold.reused_tokens, warm.reused_tokens)
+        PrefixPair(cold.ttft_s, warm.ttft_s, warm.prompt_tokens or 0, cold.reused_tokens, warm.reused_tokens)
         for cold, warm in result.rounds_of("cold", "warm")
-        if cold.ttft_s and warm.ttft_s and warm.prompt_tokens
+        if cold.ttft_s and warm.ttft_s
     ]
 
 
