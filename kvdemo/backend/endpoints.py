@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from kvdemo.endpoints.answers import CountText, answered
@@ -224,7 +224,7 @@ def answers_from(question: Question[Any, Any], spec: Any, server: Served, settin
             continue
         after = server.client.counters() if before is not None else None
         share = after.hit_share_since(before) if before is not None and after is not None else None
-        yield without_ratios(step) if cold and was_warm(question, step, share) else step
+        yield as_warm(step) if cold and was_warm(question, step, share) else step
 
 
 def was_warm(question: Question[Any, Any], result: Any, counted: float | None) -> bool:
@@ -235,8 +235,17 @@ def was_warm(question: Question[Any, Any], result: Any, counted: float | None) -
     return max(said, counted or 0.0) >= WARM_SHARE
 
 
-def without_ratios(result: Any) -> Any:
-    return replace(result, comparisons=()) if getattr(result, "comparisons", ()) else result
+def as_warm(value: Any) -> Any:
+    """The same result, or part of one, without ratios; every run says why."""
+    if isinstance(value, RunRecord):
+        return value if WARM in value.notices else replace(value, notices=(*value.notices, WARM))
+    if isinstance(value, tuple):
+        return tuple(map(as_warm, value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    own = {field.name: getattr(value, field.name) for field in fields(value)}
+    after = {name: () if name == "comparisons" else as_warm(part) for name, part in own.items()}
+    return replace(value, **{name: part for name, part in after.items() if part != own[name]})
 
 
 class ServedPrefix:

@@ -39,7 +39,7 @@ def judgements(result: EndpointResult) -> dict[Subject, Judgement]:
 
 
 def cache_pairs(result: EndpointResult) -> list[CachePair]:
-    """What the rounds of short and long prompts came to; rounds without times are left out. A length that is not reported is 0 there."""
+    """What the rounds of short and long prompts came to; rounds without times are left out. A length not reported is 0."""
     found = []
     for short, long in result.rounds_of("short", "long"):
         if not (short.ttft_s and long.ttft_s):

@@ -29,6 +29,7 @@ MEANING_OF_MODE = {
     "continuous-unshared": replace(of_strategy("offloaded"), marker="cross"),
     "one-by-one-no-cache": of_strategy("none"),
     "padded-no-cache": of_strategy("fp8"),
+    "at-once": replace(MEANINGS["reused"], marker="diamond"),
 }
 
 

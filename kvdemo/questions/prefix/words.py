@@ -25,6 +25,8 @@ def headline(result: PrefixResult) -> Pieces:
         (times, True),
         (f"{between_words(result.ratio, result.low, result.high, asked, 'questions')}.", False),
     ]
+    if served := _reported(result):
+        return [*pieces, (served, False), *_ended(result)]
     prefix = result.prefix
     if prefix.num_tokens is not None and prefix.cache_bytes is not None:
         kept = f" It keeps {format_count(prefix.num_tokens)} tokens in {format_bytes(prefix.cache_bytes)}"
@@ -49,10 +51,26 @@ def headline(result: PrefixResult) -> Pieces:
         pieces.append((f" The tokens differ on {len(differ)} of them: in greedy float32 this is a fault.", True))
     else:
         pieces.append((f" The tokens differ on {len(differ)} of them. This is no test of quality.", False))
-    if result.stopped_because != "questions":
-        left = len(result.spec.questions) - len(result.pairs)
-        pieces += ended_words(result.stopped_because, len(result.pairs), left, "questions")
-    return pieces
+    return [*pieces, *_ended(result)]
+
+
+def _reported(result: PrefixResult) -> str:
+    """Of a server: how much of the prompts it says that it reused, beside the change in time; "" for the model here."""
+    kept = [pair.kept for pair in result.pairs if pair.counts and pair.kept.reported is not None]
+    if not kept:
+        return ""
+    said = [run for run in kept if run.reused_tokens is not None and run.prompt_tokens]
+    if not said:
+        return " How much it reused is not reported: the times are all there is."
+    reused, prompts = sum(run.reused_tokens or 0 for run in said), sum(run.prompt_tokens or 0 for run in said)
+    share = f"{format_count(reused)} of {format_count(prompts)} prompt tokens ({100 * reused / prompts:.0f} %)"
+    return f" It reports {share} as reused: a hit rate is not a speed-up, the times are."
+
+
+def _ended(result: PrefixResult) -> Pieces:
+    left = len(result.spec.questions) - len(result.pairs)
+    done = result.stopped_because == "questions"
+    return [] if done else ended_words(result.stopped_because, len(result.pairs), left, "questions")
 
 
 def scope(result: PrefixResult) -> str:

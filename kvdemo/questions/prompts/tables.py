@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from kvdemo.experiments.tables import Table, ratio_cell, same_cell
-from kvdemo.facts.units import format_count
-from kvdemo.questions.prompts.spec import PromptSetResult
+from kvdemo.facts.units import format_count, format_seconds
+from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult
 
 __all__ = ["prompt_set_table"]
 
 
 def prompt_set_table(result: PromptSetResult) -> Table:
     """What did each prompt gain? One row per prompt and arm beside the baseline, in the order of the set."""
+    if len(result.spec.strategies) == 1:
+        return Table.of([_alone(item) for item in result.prompts])
     rows = []
     for item in result.prompts:
         for candidate in result.spec.strategies[1:]:
@@ -27,3 +29,16 @@ def prompt_set_table(result: PromptSetResult) -> Table:
                 }
             )
     return Table.of(rows)
+
+
+def _alone(item: PromptResult) -> dict[str, str]:
+    """A prompt that only one arm ran: its own times."""
+    arm = item.result.arm_summaries[0]
+    return {
+        "Prompt": item.row.id,
+        "Prompt tokens": format_count(arm.prompt_tokens),
+        "New tokens": format_count(arm.tokens[1] if arm.tokens else None),
+        "First token": format_seconds(arm.ttft_s.median if arm.ttft_s else None),
+        "Per token": format_seconds(arm.tpot_s.median if arm.tpot_s else None),
+        "Complete request": format_seconds(arm.request_s.median if arm.request_s else None),
+    }

@@ -15,7 +15,9 @@ from kvdemo.experiments.pieces import (
     label_of,
     scope_words,
 )
+from kvdemo.experiments.statistics import median, spread
 from kvdemo.facts.decision import CacheDecision
+from kvdemo.facts.units import format_count, format_seconds, format_speed
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult
 
 METHOD = f"Every prompt is a comparison of its own. {IN_ROUNDS} That of the set is the median over its prompts."
@@ -39,9 +41,27 @@ def headline(result: PromptSetResult) -> Pieces:
             many = len(item.different_ids)
             pieces.append((f" The tokens differ on {many} {'prompt' if many == 1 else 'prompts'}.", False))
     if not pieces:
+        pieces += _alone(result)
+    if not pieces:
         pieces.append(("No prompt was completed, so there is nothing to compare.", True))
         pieces += first_error(item.result for item in result.prompts)
     return [*pieces, *ended_words(result.stopped_because, len(result.prompts), len(result.not_run), "prompts")]
+
+
+def _alone(result: PromptSetResult) -> Pieces:
+    """One arm by itself, of a server: its figures, and nothing to compare them with; [] where there is another, or no run."""
+    runs = [run for item in result.prompts for run in item.result.runs if run.counts]
+    first = spread(run.ttft_s for run in runs)
+    if len(result.spec.strategies) > 1 or first is None:
+        return []
+    per_token = median(run.tpot_s for run in runs)
+    speed = f", then {format_speed(1 / per_token)}" if per_token else ""
+    many = sum(any(run.counts for run in item.result.runs) for item in result.prompts)
+    between = f" ({format_seconds(first.low)} to {format_seconds(first.high)})" if first.n > 1 else ""
+    return [
+        (f"First token after {format_seconds(first.median)}", True),
+        (f"{between}{speed}: medians over {format_count(many)} {'prompt' if many == 1 else 'prompts'}.", False),
+    ]
 
 
 def scope(result: PromptSetResult) -> str:

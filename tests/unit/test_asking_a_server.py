@@ -1,0 +1,116 @@
+"""Questions asked of a server behind a URL, by the command line and by the backend: figures, no key, and nothing warm as cold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvdemo.backend import Backend
+from kvdemo.cli.main import main
+from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.prompt_file import PromptRow
+from kvdemo.facts.endpoint import Endpoint
+from kvdemo.questions.grow.spec import GrowthSpec
+from kvdemo.questions.load.spec import LoadResult, LoadSpec
+from kvdemo.settings import Settings
+from tests.known import sure
+from tests.loopback_engine import Asked, Usage, WorkEngine, serving
+
+KEY = "sk-very-secret-4711"
+PROMPT = "What is a planet? " * 40
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    made = Backend(Settings.from_environment({}))
+    yield made
+    made.close()
+
+
+def warm(asked: Asked, usage: Usage) -> Iterator[str]:
+    """Says of every prompt that a half of it was reused."""
+    usage.prompt_tokens, usage.cached_tokens = 100, 50
+    yield from (f" {at}" for at in range(asked.max_tokens))
+
+
+def test_a_prompt_is_asked_of_a_server_as_one_arm_without_a_ratio(backend: Backend) -> None:
+    with serving(WorkEngine(each_s=0.00001, own_s=0.0002, prefixes=True, reports=True).answer) as url:
+        *_, last = backend.ask(CompareSpec(PROMPT, max_new_tokens=6, rounds=2), endpoint=Endpoint(url, key=KEY))
+    result = sure(ComparisonResult, last)
+    assert result.comparisons == ()
+    assert [run.status for run in result.runs] == ["ok"] * 3
+    assert {run.text and run.new_tokens for run in result.runs if run.counts} == {6}
+    assert all(run.strategy is None and run.arm == "endpoint" for run in result.runs)
+    assert not any("Warm" in notice for run in result.runs for notice in run.notices), "every prompt was new"
+    assert (result.model.vocab_size, result.model.weight_bytes) == (None, None)
+    assert KEY not in repr(result)
+
+
+def test_new_prompts_that_a_server_reuses_all_the_same_are_warm_and_give_no_ratio(backend: Backend) -> None:
+    with serving(warm) as url:
+        *_, last = backend.ask(
+            LoadSpec((PromptRow(PROMPT, "one"),), requests=2, max_new_tokens=3, rounds=2), endpoint=Endpoint(url)
+        )
+    result = sure(LoadResult, last)
+    assert result.comparisons == ()
+    runs = [run for one in result.main.runs for run in one.record.runs]
+    assert runs
+    assert all(any("Warm, not comparable" in notice for notice in run.notices) for run in runs)
+
+
+def test_a_question_for_the_model_here_is_not_asked_of_a_server(backend: Backend) -> None:
+    with pytest.raises(InvalidRequest, match="of a model that runs here") as caught:
+        next(backend.ask(GrowthSpec(PROMPT), endpoint=Endpoint("http://127.0.0.1:9")))
+    assert caught.value.field == "url"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "--prompt", PROMPT, "--max-new-tokens", "4"], "From outside there is no second arm"),
+        (["prompts", "{rows}", "--max-new-tokens", "4"], "First token after"),
+        (["prefix", "{system}", "--question", "Mars?", "--max-new-tokens", "4"], "a hit rate is not a speed-up"),
+        (["load", "--requests", "2", "--max-new-tokens", "4"], "to a server"),
+    ],
+)
+def test_the_commands_ask_a_server_and_keep_the_key_to_themselves(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = {"rows": tmp_path / "rows.jsonl", "system": tmp_path / "system.txt"}
+    files["rows"].write_text(json.dumps({"id": "one", "prompt": PROMPT}) + "\n", encoding="utf-8")
+    files["system"].write_text(PROMPT, encoding="utf-8")
+    outputs = {"json": tmp_path / "r.json", "report": tmp_path / "r.html", "csv": tmp_path / "r.csv"}
+    monkeypatch.setenv("KEY_OF_IT", KEY)
+    with serving(WorkEngine(each_s=0.00001, own_s=0.0002, prefixes=True, reports=True).answer) as url:
+        given = [one.format(**files) for one in arguments]
+        wanted = [word for name, path in outputs.items() for word in (f"--{name}", str(path))]
+        assert main([*given, "--url", url, "--key-env", "KEY_OF_IT", *wanted]) == 0
+    said = capsys.readouterr()
+    assert words in said.out
+    assert KEY not in said.out + said.err
+    assert KEY not in "".join(path.read_text(encoding="utf-8") for path in outputs.values())
+    assert json.loads(outputs["json"].read_text(encoding="utf-8"))["model"]["vocab_size"] is None
+
+
+@pytest.mark.parametrize(
+    ("switches", "field"),
+    [
+        (["--key-env", "NO_SUCH_KEY"], "key_env"),
+        (["--url", "http://127.0.0.1:9", "--key-env", "NO_SUCH_KEY"], "key_env"),
+        (["--url", "http://10.0.0.7:8000"], "url"),
+        (["--url", "nonsense"], "url"),
+    ],
+)
+def test_switches_that_cannot_be_used_are_refused_by_name(
+    switches: list[str], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "--prompt", "Hello", *switches]) == 2
+    assert capsys.readouterr().err.startswith(f"kvdemo: {field}: ")
