@@ -74,7 +74,9 @@ def cells(table: Table, *without: str) -> list[str]:
 
 
 def test_every_question_that_runs_something_is_asked_here() -> None:
-    running = {row.key for row in QUESTIONS if any(True for _ in row.runs(RESULTS[row.key]()))}
+    """The check of an endpoint has no runs but such ones, and files of its own: test_endpoint_words.py."""
+    here = (row for row in QUESTIONS if row.needs != "endpoint")
+    running = {row.key for row in here if any(True for _ in row.runs(RESULTS[row.key]()))}
     assert running == set(KEYS)
 
 
