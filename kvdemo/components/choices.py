@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.facts.model import StrategyRow
 
@@ -19,10 +21,16 @@ def strategy_notes(rows: Iterable[StrategyRow]) -> str:
     """What each strategy trades, and why some cannot be used here."""
     usable, others = [], []
     for row in rows:
-        words = f"<strong>{text(row.label)}</strong>: {text(row.trade)}."
+        words = Markup("<strong>{}</strong>: {}.").format(text(row.label), text(row.trade))
         if row.unavailable_reason is None:
-            usable.append(f"<li>{words}</li>")
+            usable.append(Markup("<li>{}</li>").format(words))
         else:
-            others.append(f"<li><strong>{text(row.label)}</strong>: {text(row.unavailable_reason)}</li>")
-    missing = f"<details><summary>Not available here: {len(others)}</summary><ul>{''.join(others)}</ul></details>"
-    return f'<div class="kv-notes"><ul>{"".join(usable)}</ul>{missing if others else ""}</div>'
+            others.append(
+                Markup("<li><strong>{}</strong>: {}</li>").format(text(row.label), text(row.unavailable_reason))
+            )
+    missing = Markup("<details><summary>Not available here: {}</summary><ul>{}</ul></details>").format(
+        len(others), Markup("").join(others)
+    )
+    return Markup('<div class="kv-notes"><ul>{}</ul>{}</div>').format(
+        Markup("").join(usable), missing if others else ""
+    )

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.components.wiring import Updates
 from kvdemo.errors import InvalidRequest, KvdemoError
@@ -78,9 +80,9 @@ def saved(
     except Exception:  # whatever cannot be drawn or written, the person who pressed the button is told
         log.exception("a file could not be made")
         return {words: _refused("The file could not be made. The log has the details.")}
-    said = f'<div class="kv-saved" title="{path.parent.name}">Saved as {path.name}</div>'
+    said = Markup('<div class="kv-saved" title="{}">Saved as {}</div>').format(path.parent.name, path.name)
     return {download: str(path), words: said}
 
 
 def _refused(words: str) -> str:
-    return f'<div class="kv-notice" role="alert">{text(words)}</div>'
+    return Markup('<div class="kv-notice" role="alert">{}</div>').format(text(words))

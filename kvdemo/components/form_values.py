@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.question import FormBackend
@@ -81,5 +83,5 @@ def refusal(error: KvdemoError, labels: Mapping[str, str] | None = None) -> str:
 
 def notice(words: str, more: Iterable[str] = ()) -> str:
     """A refusal on the form; what stands below it stays."""
-    rest = "".join(f" {text(sentence)}" for sentence in more)
-    return f'<div class="kv-notice" role="alert">{text(words)}{rest}</div>'
+    rest = Markup("").join(Markup(" {}").format(text(sentence)) for sentence in more)
+    return Markup('<div class="kv-notice" role="alert">{}{}</div>').format(text(words), rest)

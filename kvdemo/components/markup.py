@@ -11,14 +11,15 @@ import html
 from collections.abc import Iterable
 
 import gradio as gr
+from markupsafe import Markup
 
 __all__ = ["bold_parts", "code_block", "fragment", "row", "table", "text"]
 
 
-def text(value: object) -> str:
+def text(value: object) -> Markup:
     """`value` as text inside a fragment, word for word: line breaks and tabs survive, tags are shown, never read."""
     escaped = html.escape(str(value)).replace("\r\n", "\n")
-    return escaped.replace("\n", "&#10;").replace("\r", "&#10;").replace("\t", "&#9;")
+    return Markup(escaped.replace("\n", "&#10;").replace("\r", "&#10;").replace("\t", "&#9;"))
 
 
 def bold_parts(sentence: str) -> str:
@@ -26,34 +27,38 @@ def bold_parts(sentence: str) -> str:
     parts = sentence.split("**")
     if len(parts) % 2 == 0:
         return text(sentence)
-    return "".join(f"<strong>{text(part)}</strong>" if at % 2 else text(part) for at, part in enumerate(parts))
+    return Markup("").join(
+        (Markup("<strong>{}</strong>").format(text(part)) if at % 2 else text(part) for at, part in enumerate(parts))
+    )
 
 
 def row(cells: Iterable[str], tag: str = "td", first: str = "th") -> str:
     """A table row; cells are fragments already, the first one is the row's header."""
     first_cell, *rest = cells
-    scope = ' scope="row"' if tag == "td" else ' scope="col"'
-    others = "".join(f"<{tag}{scope if tag == 'th' else ''}>{cell}</{tag}>" for cell in rest)
-    return f"<tr><{first}{scope}>{first_cell}</{first}>{others}</tr>"
+    scope = Markup(' scope="row"') if tag == "td" else Markup(' scope="col"')
+    others = Markup("").join(
+        Markup("<{}{}>{}</{}>").format(tag, scope if tag == "th" else "", cell, tag) for cell in rest
+    )
+    return Markup("<tr><{}{}>{}</{}>{}</tr>").format(first, scope, first_cell, first, others)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str) -> str:
     """A table whose caption is read aloud but not drawn; cells are fragments already."""
-    body = "".join(row(cells) for cells in rows)
-    return (
-        f'<div class="kv-scroll" tabindex="0" role="group" title="{text(caption)}"><table class="kv-table">'
-        f'<caption class="kv-unseen">{text(caption)}</caption>'
-        f"<thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
-    )
+    body = Markup("").join(row(cells) for cells in rows)
+    return Markup(
+        '<div class="kv-scroll" tabindex="0" role="group" title="{}"><table class="kv-table">'
+        '<caption class="kv-unseen">{}</caption><thead>{}</thead><tbody>{}</tbody></table></div>'
+    ).format(text(caption), text(caption), row(head, "th"), body)
 
 
 def code_block(code: str, *, wrapped: bool = False) -> str:
     """Code, or any text, word for word with a button that copies it. wrapped: long lines are broken."""
     style = "kv-code kv-code-wrapped" if wrapped else "kv-code"
-    return (
-        f'<div class="{style}"><pre class="kv-text" tabindex="0">{text(code)}</pre></div>'
-        '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">Copy</button></div>'
-    )
+    return Markup(
+        '<div class="{}"><pre class="kv-text" tabindex="0">{}</pre></div>'
+        '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">'
+        "Copy</button></div>"
+    ).format(style, text(code))
 
 
 def fragment(value: str = "", *, elem_id: str, classes: tuple[str, ...] = (), visible: bool = True) -> gr.Markdown:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.facts.results import Progress
 from kvdemo.facts.units import format_count, format_seconds
@@ -19,10 +21,10 @@ def progress_card(progress: Progress | None, unit: str = "runs") -> str:
             share = 100 * progress.done / progress.of
         left_s = progress.left_s
         words.append(f"{_whole(progress.elapsed_s)} so far" if left_s is None else f"about {_whole(left_s)} left")
-    return (
-        f'<div class="kv-card kv-headline kv-headline-running"><p>{text(" · ".join(words))}</p>'
-        f'<div class="kv-thin-bar"><span style="width:{share:.1f}%"></span></div></div>'
-    )
+    return Markup(
+        '<div class="kv-card kv-headline kv-headline-running"><p>{}</p><div class="kv-thin-bar">'
+        '<span style="width:{:.1f}%"></span></div></div>'
+    ).format(text(" · ".join(words)), share)
 
 
 def _whole(seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.facts.events import TokenEmitted
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
@@ -45,13 +47,13 @@ class SoFar:
             else "computing a first token"
         )
         hidden = len(self.lines) - LINES
-        earlier = f'<p class="kv-small">{hidden} before</p>' if hidden > 0 else ""
-        lines = "".join(f"<li>{text(line)}</li>" for line in self.lines[-LINES:])
-        failed = f'<p class="kv-failed">{text(self.failed)}</p>' if self.failed else ""
-        return (
-            f'<div class="kv-card kv-so-far"><h2 class="kv-card-title">So far</h2>{earlier}<ul>{lines}</ul>'
-            f'<p class="kv-small">{text(now)}</p>{failed}</div>'
-        )
+        earlier = Markup('<p class="kv-small">{} before</p>').format(hidden) if hidden > 0 else ""
+        lines = Markup("").join(Markup("<li>{}</li>").format(text(line)) for line in self.lines[-LINES:])
+        failed = Markup('<p class="kv-failed">{}</p>').format(text(self.failed)) if self.failed else ""
+        return Markup(
+            '<div class="kv-card kv-so-far"><h2 class="kv-card-title">So far</h2>{}<ul>{}</ul>'
+            '<p class="kv-small">{}</p>{}</div>'
+        ).format(earlier, lines, text(now), failed)
 
     def ended(self) -> str:
         """Nothing stays: the table tells it."""

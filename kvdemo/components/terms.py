@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 
 __all__ = ["TERMS", "term"]
@@ -29,4 +31,4 @@ def term(name: str, shown: str | None = None) -> str:
     words = text(name if shown is None else shown)
     if name not in TERMS:
         return words
-    return f'<abbr class="kv-term" tabindex="0" title="{text(TERMS[name])}">{words}</abbr>'
+    return Markup('<abbr class="kv-term" tabindex="0" title="{}">{}</abbr>').format(text(TERMS[name]), words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus
 from kvdemo.facts.units import format_bytes, format_parameters
@@ -16,20 +18,22 @@ WHAT = (
 
 def header(status: ModelStatus) -> str:
     """The header for this status of the model."""
-    return (
+    return Markup(
         '<div class="kv-header"><div class="kv-header-row"><div class="kv-brand"><h1>kvdemo</h1>'
-        f'<p class="kv-tagline">What a KV cache buys, and what it costs</p></div>{_chip(status)}</div>'
-        f'<div class="kv-header-row"><p class="kv-what">{WHAT}</p>{_under(status)}</div></div>'
-    )
+        '<p class="kv-tagline">What a KV cache buys, and what it costs</p></div>{}</div>'
+        '<div class="kv-header-row"><p class="kv-what">{}</p>{}</div></div>'
+    ).format(_chip(status), WHAT, _under(status))
 
 
 def _chip(status: ModelStatus) -> str:
     if isinstance(status, Loading):
         words = f"Loading {status.name}: {status.step}. Memory works already."
-        return f'<p class="kv-chip kv-chip-loading" role="status">{text(words)}</p>'
+        return Markup('<p class="kv-chip kv-chip-loading" role="status">{}</p>').format(text(words))
     if isinstance(status, Failed):
-        return f'<p class="kv-chip kv-chip-failed" role="alert">{text(f"{status.name} could not be loaded")}</p>'
-    return f'<p class="kv-chip" role="status">{text(_facts_line(status.facts))}</p>'
+        return Markup('<p class="kv-chip kv-chip-failed" role="alert">{}</p>').format(
+            text(f"{status.name} could not be loaded")
+        )
+    return Markup('<p class="kv-chip" role="status">{}</p>').format(text(_facts_line(status.facts)))
 
 
 def _facts_line(facts: ModelFacts) -> str:
@@ -46,7 +50,7 @@ def _facts_line(facts: ModelFacts) -> str:
 
 def _under(status: ModelStatus) -> str:
     if isinstance(status, Loading):
-        return '<p class="kv-source"></p>'
+        return Markup('<p class="kv-source"></p>')
     if isinstance(status, Failed):
-        return f'<p class="kv-source kv-failed">{text(status.reason)} Memory works without it.</p>'
-    return f'<p class="kv-source">{text(status.facts.source)}</p>'
+        return Markup('<p class="kv-source kv-failed">{} Memory works without it.</p>').format(text(status.reason))
+    return Markup('<p class="kv-source">{}</p>').format(text(status.facts.source))

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_values import notice, refusal, typed_number
 from kvdemo.components.markup import fragment, text
@@ -82,7 +83,7 @@ def build_workload() -> WorkloadParts:
                 for name, (label, nothing) in ASKED.items()
             }
         place_of_notice = fragment(elem_id="workload-notice")
-        fragment(f'<p class="kv-small">{WHY}</p>', elem_id="workload-why")
+        fragment(Markup('<p class="kv-small">{}</p>').format(WHY), elem_id="workload-why")
         words = fragment(elem_id="workload-words")
         user = gr.Plot(show_label=False, container=False, visible=False, elem_id="workload-user")
     return WorkloadParts(place, fields, place_of_notice, gr.State(Workload()), words, user)
@@ -187,7 +188,7 @@ def user_notices(parts: WorkloadParts, found: Readiness) -> Updates:
 
     said = f"{request_words(found.request)} {target_words(found.request, found.target_s)}".rstrip()
     return {
-        parts.words: f"<p>{text(said)}</p>",
+        parts.words: Markup("<p>{}</p>").format(text(said)),
         parts.user: gr.update(value=request_chart(found.request, found.target_s), visible=True),
     }
 

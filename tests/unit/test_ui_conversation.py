@@ -108,7 +108,7 @@ def test_a_prompt_read_in_full_because_the_kept_cache_is_gone_says_why() -> None
     events = answer_events(["a"], prompt_tokens=64)
     events[1] = PromptEncoded(64, 0.0, 0.0, 8192, None, Reuse("fresh", 0, 0, "The turn before failed."))
     drawn = panel(after(events), MODEL, DYNAMIC)
-    assert "The prompt's 64 tokens are computed once" in drawn.replace("&#x27;", "'").replace("&#39;", "'")
+    assert "The prompt's 64 tokens are computed once" in html.unescape(drawn)
     assert "The turn before failed." in drawn
 
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.form_values import lengths, notice, refusal
@@ -111,7 +112,7 @@ def uploaded(limit_bytes: int, parts: tuple[Any, Any, Any], path: Any) -> dict[A
 
 
 def _about(words: str) -> str:
-    return f'<div class="kv-small kv-about">{text(words)}</div>'
+    return Markup('<div class="kv-small kv-about">{}</div>').format(text(words))
 
 
 def _talks(result: ConversationsResult) -> list[tuple[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import code_block, text
 from kvdemo.components.so_far import SoFar
 from kvdemo.facts.results import Progress
@@ -43,11 +45,15 @@ class EndpointRun:
 
 def verdict_card(result: EndpointResult) -> str:
     """Each verdict with its evidence, and the message to copy."""
-    lines = "".join(
-        f"<p><strong>{text(SUBJECTS[subject])}: {text(judged.verdict)}.</strong> {text(judged.evidence)}</p>"
-        for subject, judged in judgements(result).items()
+    lines = Markup("").join(
+        (
+            Markup("<p><strong>{}: {}.</strong> {}</p>").format(
+                text(SUBJECTS[subject]), text(judged.verdict), text(judged.evidence)
+            )
+            for subject, judged in judgements(result).items()
+        )
     )
-    return (
-        f'<div class="kv-card kv-endpoint"><h2 class="kv-card-title">What its times tell</h2>{lines}'
-        f'<h2 class="kv-card-title">To ask whoever runs it</h2>{code_block(message(result), wrapped=True)}</div>'
-    )
+    return Markup(
+        '<div class="kv-card kv-endpoint"><h2 class="kv-card-title">What its times tell</h2>{}'
+        '<h2 class="kv-card-title">To ask whoever runs it</h2>{}</div>'
+    ).format(lines, code_block(message(result), wrapped=True))

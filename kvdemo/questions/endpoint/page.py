@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.markup import fragment, text
@@ -92,8 +93,10 @@ def form(backend: FormBackend, settings: Settings) -> Form:
 
 def settle_card(result: EndpointResult) -> str:
     """Beside the last chart: what would settle each of them."""
-    lines = "".join(f"<p>{text(line)}</p>" for line in settling(result))
-    return f'<div class="kv-card kv-verdict"><h2 class="kv-card-title">What would settle it</h2>{lines}</div>'
+    lines = Markup("").join(Markup("<p>{}</p>").format(text(line)) for line in settling(result))
+    return Markup('<div class="kv-card kv-verdict"><h2 class="kv-card-title">What would settle it</h2>{}</div>').format(
+        lines
+    )
 
 
 PAGE = Page(

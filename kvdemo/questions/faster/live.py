@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from markupsafe import Markup
+
 from kvdemo.charts.arms import key_classes
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
@@ -90,7 +92,9 @@ class CompareRun:
 
     def fragment(self) -> str:
         """The arms beside each other."""
-        return f'<div class="kv-arms">{"".join(_column(arm, self.wanted_tokens) for arm in self.arms.values())}</div>'
+        return Markup('<div class="kv-arms">{}</div>').format(
+            Markup("").join(_column(arm, self.wanted_tokens) for arm in self.arms.values())
+        )
 
     def ended(self) -> str:
         """The texts stay as they ended."""
@@ -121,12 +125,17 @@ def finished_columns(result: ComparisonResult) -> str:
 
 def _column(arm: ArmView, wanted_tokens: int) -> str:
     again = f"round {arm.round} · " if arm.round > 1 and not arm.warmup else ""
-    body = f'<p class="kv-failed">{text(arm.message)}</p>' if arm.message else _body(arm)
-    return (
-        f'<div class="kv-card kv-arm"><p class="kv-arm-head"><span class="kv-key {text(key_classes(arm.row.key))}"></span>'
-        f"<strong>{text(arm.row.label)}</strong>"
-        f'<span class="kv-arm-status">{text(again + arm.status(wanted_tokens))}</span></p>'
-        f'<div class="kv-arm-text" tabindex="0" role="group" title="Text of {text(arm.row.label)}">{body}</div></div>'
+    body = Markup('<p class="kv-failed">{}</p>').format(text(arm.message)) if arm.message else _body(arm)
+    return Markup(
+        '<div class="kv-card kv-arm"><p class="kv-arm-head"><span class="kv-key {}"></span>'
+        '<strong>{}</strong><span class="kv-arm-status">{}</span></p>'
+        '<div class="kv-arm-text" tabindex="0" role="group" title="Text of {}">{}</div></div>'
+    ).format(
+        text(key_classes(arm.row.key)),
+        text(arm.row.label),
+        text(again + arm.status(wanted_tokens)),
+        text(arm.row.label),
+        body,
     )
 
 
@@ -136,15 +145,17 @@ def _body(arm: ArmView) -> str:
     if record is not None and not arm.warmup and record.would_end_at is not None:
         if len(arm.pieces) != record.new_tokens:  # from a file: its tokens have no texts of their own
             where = f"An answer would have ended at token {record.would_end_at + 1}."
-            return f'<div><div class="kv-text">{text(written)}</div><p class="kv-small">{where}</p></div>'
+            return Markup('<div><div class="kv-text">{}</div><p class="kv-small">{}</p></div>').format(
+                text(written), where
+            )
         before = "".join(arm.pieces[: record.would_end_at])
         after = (
             record.text[len(before) :] if record.text.startswith(before) else "".join(arm.pieces[record.would_end_at :])
         )
-        mark = f'<span class="kv-would-end">{WOULD_END}</span>'
-        return (
-            f'<div class="kv-text">{text(before.lstrip())}{mark}<span class="kv-after-end">{text(after)}</span></div>'
+        mark = Markup('<span class="kv-would-end">{}</span>').format(WOULD_END)
+        return Markup('<div class="kv-text">{}{}<span class="kv-after-end">{}</span></div>').format(
+            text(before.lstrip()), mark, text(after)
         )
     running = arm.run.phase not in ("finished", "asked") and not arm.warmup
-    cursor = '<span class="kv-cursor"></span>' if running else ""
-    return f'<div class="kv-text">{text(written)}{cursor}</div>'
+    cursor = Markup('<span class="kv-cursor"></span>') if running else ""
+    return Markup('<div class="kv-text">{}{}</div>').format(text(written), cursor)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.choices import strategy_notes
 from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
@@ -95,7 +96,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 noisy = gr.Button(
                     "How noisy is this machine?", size="sm", scale=0, min_width=220, elem_id="compare-faster-noise"
                 )
-                fragment(f'<p class="kv-small">{NOISE}</p>', elem_id="compare-faster-noise-words")
+                fragment(Markup('<p class="kv-small">{}</p>').format(NOISE), elem_id="compare-faster-noise-words")
             with gr.Row(elem_classes="kv-budget-line"):
                 until_clear = gr.Checkbox(
                     False,
@@ -138,7 +139,7 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
     if not isinstance(prompt, str) or not prompt.strip():
         return ""
     if len(prompt) > COUNTED_CHARS:
-        return f'<div class="kv-count">{format_count(len(prompt))} characters</div>'
+        return Markup('<div class="kv-count">{} characters</div>').format(format_count(len(prompt)))
     try:
         told: str | tuple[Message, ...] = prompt
         if mode == AS_CHAT:
@@ -147,7 +148,7 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
         tokens = backend.count_tokens(told)
     except KvdemoError:
         return ""
-    return f'<div class="kv-count">{format_count(tokens)} {tokens_word(tokens)}</div>'
+    return Markup('<div class="kv-count">{} {}</div>').format(format_count(tokens), tokens_word(tokens))
 
 
 PAGE = Page(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.charts.arms import key_classes
 from kvdemo.components.markup import table, text
 from kvdemo.experiments.comparison import Comparison, ComparisonResult
@@ -14,40 +16,48 @@ __all__ = ["verdict_card"]
 def verdict_card(result: ComparisonResult) -> str:
     """Are the tokens the same? For each arm beside the first; where they differ, the texts around the first difference."""
     found = [item for item in result.comparisons if item.metric == "generation_s"]
-    parts = "".join(_verdict(result, item) for item in found if item.rounds)
+    parts = Markup("").join(_verdict(result, item) for item in found if item.rounds)
     if not parts:
         return ""
-    return (
-        f'<div class="kv-card kv-verdict"><h2 class="kv-card-title">Are the tokens the same?</h2>{parts}'
-        f'<h2 class="kv-card-title">What lies beside the clock?</h2>{_beside_the_clock(result)}</div>'
-    )
+    return Markup(
+        '<div class="kv-card kv-verdict"><h2 class="kv-card-title">Are the tokens the same?</h2>'
+        '{}<h2 class="kv-card-title">What lies beside the clock?</h2>{}</div>'
+    ).format(parts, _beside_the_clock(result))
 
 
 def _verdict(result: ComparisonResult, item: Comparison) -> str:
     verdict = item.verdict
     one, other = result.row(item.baseline).label, result.row(item.candidate).label
     if verdict.same_output is None:
-        return f"<p>{text(one)} and {text(other)}: not known, their tokens were not named.</p>"
+        return Markup("<p>{} and {}: not known, their tokens were not named.</p>").format(text(one), text(other))
     if verdict.same_output:
         counted = result.counted(item.candidate)
         many = format_count(counted[-1].new_tokens) if counted else "0"
-        return f"<p><strong>{text(one)} and {text(other)}: the same {many} tokens</strong> in every round.</p>"
+        return Markup("<p><strong>{} and {}: the same {} tokens</strong> in every round.</p>").format(
+            text(one), text(other), many
+        )
     first = format_count((verdict.first_difference or 0) + 1)
-    words = [f"<strong>{text(one)} and {text(other)}: they differ from token {first} on.</strong>"]
+    words: list[str] = [
+        Markup("<strong>{} and {}: they differ from token {} on.</strong>").format(text(one), text(other), first)
+    ]
     if verdict.largest_gap is not None:
         words.append(f"Up to there their logits are at most {verdict.largest_gap:.2g} apart.")
     if verdict.expected_equal:
-        words.append('<span class="kv-failed">In greedy float32 this is a fault.</span>')
+        words.append(Markup('<span class="kv-failed">In greedy float32 this is a fault.</span>'))
     else:
         words.append("This is no test of quality.")
     around = ""
     if verdict.baseline_text or verdict.candidate_text:
         pairs = ((item.baseline, verdict.baseline_text), (item.candidate, verdict.candidate_text))
-        around = "".join(
-            f'<p class="kv-around"><span class="kv-key {text(key_classes(key))}"></span>… {text(words_around)} …</p>'
-            for key, words_around in pairs
+        around = Markup("").join(
+            (
+                Markup('<p class="kv-around"><span class="kv-key {}"></span>… {} …</p>').format(
+                    text(key_classes(key)), text(words_around)
+                )
+                for key, words_around in pairs
+            )
         )
-    return f"<p>{' '.join(words)}</p>{around}"
+    return Markup("<p>{}</p>{}").format(Markup(" ").join(words), around)
 
 
 def _beside_the_clock(result: ComparisonResult) -> str:

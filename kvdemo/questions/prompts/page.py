@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
 from kvdemo.components.form_values import budget_s, in_table_order, notice, refusal
@@ -171,7 +172,7 @@ def show_source(parts: SetParts, source: Any, typed: Any, rows: Any) -> Updates:
         about = _about(form.prompts(), str(source))
     except KvdemoError:
         words = "No prompt typed yet." if source == TYPED else "No file chosen yet: JSON, CSV or text, up to 5 MB."
-        about = f'<div class="kv-small kv-about">{words}</div>'
+        about = Markup('<div class="kv-small kv-about">{}</div>').format(words)
     return {parts.typed: gr.update(visible=source == TYPED), parts.about: about}
 
 
@@ -202,7 +203,7 @@ def _about(rows: tuple[PromptRow, ...], name: str, unused: tuple[str, ...] = ())
     count = "one prompt" if len(rows) == 1 else f"{format_count(len(rows))} prompts"
     size = f"{format_count(sizes[0])} to {format_count(sizes[-1])} characters"
     rest = f". Not used: {', '.join(unused)}" if unused else ""
-    return f'<div class="kv-small kv-about">{text(f"{name[:80]}: {count}, {size}{names}{rest}")}</div>'
+    return Markup('<div class="kv-small kv-about">{}</div>').format(text(f"{name[:80]}: {count}, {size}{names}{rest}"))
 
 
 def _candidates(result: PromptSetResult) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
+from markupsafe import Markup
 
 from kvdemo.components.markup import text
 
@@ -30,8 +31,8 @@ NOTHING_AFTER = "Copied the reasoning: there is no answer after it"
 DEEPEST_LIST = 6
 LIST_MARK = re.compile(r"(?P<mark>[ \t]*(?:[-+*]|\d{1,9}[.)]))(?P<gap>[ \t]*)")
 LAST_ENDS = re.compile(r"(?:</\w+>)*$")
-WRITTEN, WRITTEN_ENDS = '<div class="kv-written">', "</div>"
-STRONG_MARK = '<span class="kv-mark">**</span>'
+WRITTEN, WRITTEN_ENDS = Markup('<div class="kv-written">'), Markup("</div>")
+STRONG_MARK = Markup('<span class="kv-mark">**</span>')
 # Bounded, so that marks without an end cost little.
 INLINE = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`{1,3})(?!`)[^\n]{1,300}?(?<!`)(?P=ticks)(?!`))"
@@ -57,26 +58,28 @@ def answer_html(answer: str, *, cursor: bool = False) -> str:
     """The fragment of an answer; with `cursor` the place where the next token will appear."""
     thought, proper = split_reasoning(answer)
     folded = (
-        f'<details class="kv-thought"><summary>Reasoning</summary><div class="kv-text">{text(thought)}</div></details>'
+        Markup(
+            '<details class="kv-thought"><summary>Reasoning</summary><div class="kv-text">{}</div></details>'
+        ).format(text(thought))
         if thought
         else ""
     )
-    drawn = "".join(_blocks(proper))
+    drawn = Markup("").join(_blocks(proper))
     if cursor:
         ends = LAST_ENDS.search(drawn).start()  # type: ignore[union-attr]
-        drawn = f'{drawn[:ends]}<span class="kv-cursor"></span>{drawn[ends:]}'
-    return f'{folded}<div class="kv-markdown">{drawn}</div>{_for_copy(answer, thought, proper)}'
+        drawn = Markup('{}<span class="kv-cursor"></span>{}').format(drawn[:ends], drawn[ends:])
+    return Markup('{}<div class="kv-markdown">{}</div>{}').format(folded, drawn, _for_copy(answer, thought, proper))
 
 
 def _for_copy(answer: str, thought: str, proper: str) -> str:
     """What Copy gives, word for word; its title is what the button then says where that is not all."""
     if not thought:
-        return f'<div class="kv-raw">{text(proper)}</div>'
+        return Markup('<div class="kv-raw">{}</div>').format(text(proper))
     if proper.strip():
         given, said = proper, LEFT_OUT
     else:
         given, said = answer, NOTHING_AFTER if CLOSES in answer else NO_END
-    return f'<div class="kv-raw" title="{said}">{text(given)}</div>'
+    return Markup('<div class="kv-raw" title="{}">{}</div>').format(said, text(given))
 
 
 @cache
@@ -119,17 +122,21 @@ def _structured(tokens: Sequence[Token], lines: Sequence[str], depth: int) -> st
     first = tokens[0]
     begin, end = first.map or (0, 0)
     if first.type == "fence" and first.content.strip():  # one with nothing in it is no code, but what was written
-        return f"<pre><code>{text(first.content)}</code></pre>"
+        return Markup("<pre><code>{}</code></pre>").format(text(first.content))
     if first.type == "table_open":
         return _table(tokens)
     # One # is a comment in more languages than it is a title.
     if first.type == "heading_open" and 2 <= len(first.markup) <= 6 and first.markup.startswith("#"):
         name = f"h{min(6, len(first.markup) + 2)}"  # below the page's own headings
-        return f"<{name}>{_inline(lines[begin])}</{name}>"
+        return Markup("<{}>{}</{}>").format(name, _inline(lines[begin]), name)
     if first.type in ("bullet_list_open", "ordered_list_open") and depth < DEEPEST_LIST:
         starts = [token.map[0] for token in tokens if token.type == "list_item_open" and token.level == 1 and token.map]
-        items = "".join(_item(lines[one:other], depth) for one, other in pairwise([*starts, end]))
-        return f"<ul>{items}</ul>" if first.type == "bullet_list_open" else f"<ol>{items}</ol>"
+        items = Markup("").join((_item(lines[one:other], depth) for one, other in pairwise([*starts, end])))
+        return (
+            Markup("<ul>{}</ul>").format(items)
+            if first.type == "bullet_list_open"
+            else Markup("<ol>{}</ol>").format(items)
+        )
     return ""
 
 
@@ -137,17 +144,19 @@ def _item(lines: Sequence[str], depth: int) -> str:
     """One item of a list: its mark as it is written, then what is in it, without the indentation that makes it part of it."""
     found = LIST_MARK.match(lines[0])
     if found is None:
-        return f"<li>{''.join(_written(lines))}</li>"
+        return Markup("<li>{}</li>").format(Markup("").join(_written(lines)))
     mark, rest = found.group(), lines[0][found.end() :]
     width = len(mark.expandtabs(4))
     if not rest or len(found["gap"].expandtabs(4)) > 4:  # nothing, or indented code: one space belongs to the mark
         width = len(found["mark"].expandtabs(4)) + 1
         mark, rest = f"{found['mark']} ", found["gap"][1:] + rest
     inner = "\n".join([rest, *(_dedented(line, width) for line in lines[1:])])
-    content = "".join(_blocks(inner, depth + 1))
+    content = Markup("").join(_blocks(inner, depth + 1))
     if content.startswith(WRITTEN):  # on the line of its mark
-        content = f'<span class="kv-written">{content.removeprefix(WRITTEN).replace(WRITTEN_ENDS, "</span>", 1)}'
-    return f'<li><span class="kv-mark">{text(mark)}</span>{content}</li>'
+        content = Markup('<span class="kv-written">{}').format(
+            content.removeprefix(WRITTEN).replace(WRITTEN_ENDS, Markup("</span>"), 1)
+        )
+    return Markup('<li><span class="kv-mark">{}</span>{}</li>').format(text(mark), content)
 
 
 def _dedented(line: str, width: int) -> str:
@@ -164,10 +173,12 @@ def _table(tokens: Sequence[Token]) -> str:
             parts.append(_inline(token.content))
         elif token.nesting >= 0:
             style = token.attrGet("style")
-            parts.append(f'<{token.tag} style="{text(style)}">' if style else f"<{token.tag}>")
+            parts.append(
+                Markup('<{} style="{}">').format(token.tag, text(style)) if style else Markup("<{}>").format(token.tag)
+            )
         else:
-            parts.append(f"</{token.tag}>")
-    return "".join(parts)
+            parts.append(Markup("</{}>").format(token.tag))
+    return Markup("").join(parts)
 
 
 def _written(lines: Sequence[str]) -> Iterator[str]:
@@ -184,11 +195,15 @@ def _inline(source: str) -> str:
         parts.append(text(source[done : found.start()]))
         whole = found.group()
         if found["code"]:
-            parts.append(f"<code>{text(whole)}</code>")
+            parts.append(Markup("<code>{}</code>").format(text(whole)))
         elif found["strong"]:
-            parts.append(f"{STRONG_MARK}<strong>{_inline(found['strong'])}</strong>{STRONG_MARK}")
+            parts.append(Markup("{}<strong>{}</strong>{}").format(STRONG_MARK, _inline(found["strong"]), STRONG_MARK))
         else:
             address = text(found["address"])
-            parts.append(f'<a href="{address}" target="_blank" rel="noopener noreferrer nofollow">{text(whole)}</a>')
+            parts.append(
+                Markup('<a href="{}" target="_blank" rel="noopener noreferrer nofollow">{}</a>').format(
+                    address, text(whole)
+                )
+            )
         done = found.end()
-    return "".join([*parts, text(source[done:])])
+    return Markup("").join([*parts, text(source[done:])])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.choices import strategy_choices, strategy_notes
@@ -159,7 +160,7 @@ def chat_stepping() -> ChatStepping:
     """One token for each press, and a look into the cache."""
     with gr.Accordion("Step by step", open=False, elem_id="chat-stepping", elem_classes="kv-more"):
         button = gr.Button("Next token", size="sm", elem_id="chat-step")
-        told = fragment(f'<p class="kv-said">{STEPPING}</p>', elem_id="chat-step-told")
+        told = fragment(Markup('<p class="kv-said">{}</p>').format(STEPPING), elem_id="chat-step-told")
         with gr.Row():
             layer = gr.Number(0, label="Layer", precision=0, min_width=90, elem_id="chat-step-layer")
             head = gr.Number(0, label="KV head", precision=0, min_width=90, elem_id="chat-step-head")

@@ -5,6 +5,8 @@ Buttons carry classes that assets/page.js reads; the server checks again what th
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
 from kvdemo.ui.chat.answer_text import answer_html
@@ -24,16 +26,16 @@ def past_turns(conversation: Conversation) -> str:
     """All that is written: every turn, or the empty state with four examples."""
     if not conversation.turns:
         return _empty_state()
-    turns = "".join(_turn(conversation, index, turn) for index, turn in enumerate(conversation.turns))
-    return f'<div class="kv-turns">{turns}</div>'
+    turns = Markup("").join((_turn(conversation, index, turn) for index, turn in enumerate(conversation.turns)))
+    return Markup('<div class="kv-turns">{}</div>').format(turns)
 
 
 def live_answer(view: RunView) -> str:
     """The answer that is being written, with the place where the next token will appear."""
     if not view.text:
         words = view.state_words
-        return f'<div class="kv-answer kv-live"><p class="kv-state">{text(words)}</p></div>'
-    return f'<div class="kv-answer kv-live">{answer_html(view.text, cursor=True)}</div>'
+        return Markup('<div class="kv-answer kv-live"><p class="kv-state">{}</p></div>').format(text(words))
+    return Markup('<div class="kv-answer kv-live">{}</div>').format(answer_html(view.text, cursor=True))
 
 
 def _turn(conversation: Conversation, index: int, turn: Turn) -> str:
@@ -41,37 +43,46 @@ def _turn(conversation: Conversation, index: int, turn: Turn) -> str:
     being_answered = last and conversation.running
     edit = "" if conversation.running else _button("edit", index, "Edit")
     edited = " kv-edited" if conversation.editing is not None and index >= conversation.editing else ""
-    question = (
-        f'<div class="kv-question{edited}"><div class="kv-text">{text(turn.question)}</div></div>'
-        f'<div class="kv-tools kv-tools-right">{edit}</div>'
-    )
+    question = Markup(
+        '<div class="kv-question{}"><div class="kv-text">{}</div></div><div class="kv-tools kv-tools-right">{}</div>'
+    ).format(edited, text(turn.question), edit)
     return question if being_answered else question + _answer(conversation, index, turn, last, edited)
 
 
 def _answer(conversation: Conversation, index: int, turn: Turn, last: bool, edited: str) -> str:
     body = answer_html(turn.answer) if turn.answer else ""
-    note = f'<p class="{"kv-failed" if turn.failed else "kv-note"}">{text(turn.note)}</p>' if turn.note else ""
+    note = (
+        Markup('<p class="{}">{}</p>').format("kv-failed" if turn.failed else "kv-note", text(turn.note))
+        if turn.note
+        else ""
+    )
     tools = _button("copy", index, "Copy") if turn.answer else ""
     if turn.drop and last and not conversation.running:
         turns = "the oldest turn" if turn.drop == 1 else f"the {turn.drop} oldest turns"
         tools += _button("shorten", turn.drop, f"Drop {turns} and ask again")
     if not conversation.running:
         tools += _button("retry", index, "Retry") + (_button("undo", index, "Undo") if last else "")
-    figures = f'<span class="kv-turn-figures">{text(turn.figures)}</span>' if turn.figures else ""
-    return f'<div class="kv-answer{edited}">{body}{note}</div><div class="kv-tools">{tools}{figures}</div>'
+    figures = Markup('<span class="kv-turn-figures">{}</span>').format(text(turn.figures)) if turn.figures else ""
+    return Markup('<div class="kv-answer{}">{}{}</div><div class="kv-tools">{}{}</div>').format(
+        edited, body, note, tools, figures
+    )
 
 
 def _button(action: str, index: int, words: str) -> str:
-    return f'<button type="button" class="kv-act kv-act-{action} kv-at-{index}">{words}</button>'
+    return Markup('<button type="button" class="kv-act kv-act-{} kv-at-{}">{}</button>').format(action, index, words)
 
 
 def _empty_state() -> str:
-    buttons = "".join(
-        f'<button type="button" class="kv-act kv-act-example kv-at-{index}">{text(example)}</button>'
-        for index, example in enumerate(EXAMPLES)
+    buttons = Markup("").join(
+        (
+            Markup('<button type="button" class="kv-act kv-act-example kv-at-{}">{}</button>').format(
+                index, text(example)
+            )
+            for index, example in enumerate(EXAMPLES)
+        )
     )
-    return (
-        '<div class="kv-empty"><p class="kv-empty-title">Ask something.</p>'
-        "<p>Then ask again and see how much of the first turn is reused.</p>"
-        f'<div class="kv-examples">{buttons}</div></div>'
-    )
+    return Markup(
+        '<div class="kv-empty"><p class="kv-empty-title">Ask something.</p><p>'
+        "Then ask again and see how much of the first turn is reused.</p>"
+        '<div class="kv-examples">{}</div></div>'
+    ).format(buttons)

@@ -5,6 +5,8 @@ Draws a RunView to scale; knows nothing about how the run is made.
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
 from kvdemo.facts.events import Reuse
@@ -13,17 +15,16 @@ from kvdemo.facts.units import format_bytes, format_count, format_seconds, forma
 
 __all__ = ["empty_panel", "panel", "phone_line"]
 
-TITLE = '<h2 class="kv-card-title">What the cache is doing</h2>'
+TITLE = Markup('<h2 class="kv-card-title">What the cache is doing</h2>')
 
 
 def empty_panel() -> str:
     """What will appear here, and how to get it."""
-    return (
-        f'<div class="kv-panel">{TITLE}'
-        '<p class="kv-said">Send a message. While the answer is written you see here what the cache holds: '
-        "how many tokens, how many bytes, and what it saves.</p>"
-        f"{_sentences(None)}</div>"
-    )
+    return Markup(
+        '<div class="kv-panel">{}<p class="kv-said">'
+        "Send a message. While the answer is written you see here what the cache holds: how "
+        "many tokens, how many bytes, and what it saves.</p>{}</div>"
+    ).format(TITLE, _sentences(None))
 
 
 def panel(
@@ -37,10 +38,16 @@ def panel(
 
     kept_words    how long a kept cache is kept; saved_words: what reuse saved
     """
-    return (
-        f'<div class="kv-panel">{TITLE}{_request_bar(view)}{_context_bar(view)}'
-        f'<dl class="kv-figures">{_held(view, facts)}{_kept(view, facts)}{_first(view)}{_speed(view)}</dl>'
-        f"{_said(view, strategy, saved_words)}{_sentences(view, strategy, kept_words)}</div>"
+    return Markup('<div class="kv-panel">{}{}{}<dl class="kv-figures">{}{}{}{}</dl>{}{}</div>').format(
+        TITLE,
+        _request_bar(view),
+        _context_bar(view),
+        _held(view, facts),
+        _kept(view, facts),
+        _first(view),
+        _speed(view),
+        _said(view, strategy, saved_words),
+        _sentences(view, strategy, kept_words),
     )
 
 
@@ -51,7 +58,7 @@ def phone_line(view: RunView) -> str:
     parts = [f"{format_count(view.total_tokens)} tokens", format_bytes(view.cache_bytes)]
     if view.tokens_per_s is not None:
         parts.append(format_speed(view.tokens_per_s))
-    return f'<div class="kv-phone-line">{text(" · ".join(parts))}</div>'
+    return Markup('<div class="kv-phone-line">{}</div>').format(text(" · ".join(parts)))
 
 
 def _request_bar(view: RunView) -> str:
@@ -70,22 +77,27 @@ def _request_bar(view: RunView) -> str:
         ("newest", newest, ""),
         ("reserved", reserved, "reserved, empty"),
     ]
-    bars = "".join(
-        f'<span class="kv-part kv-part-{kind}" style="flex:{tokens} 1 0"></span>' for kind, tokens, _ in parts if tokens
+    bars = Markup("").join(
+        (
+            Markup('<span class="kv-part kv-part-{}" style="flex:{} 1 0"></span>').format(kind, tokens)
+            for kind, tokens, _ in parts
+            if tokens
+        )
     )
     legend = [(kind, tokens, words) for kind, tokens, words in parts if tokens and words]
     if without_cache and view.tokens:
         legend = [("prefill", view.total_tokens - 1, "computed again at every step")]
     if view.tokens:
         legend.insert(len([1 for kind, *_ in legend if kind != "reserved"]), ("generated", view.tokens, "generated"))
-    keys = "".join(
-        f'<li><span class="kv-key kv-part-{kind}"></span>{format_count(tokens)} {words}</li>'
-        for kind, tokens, words in legend
+    keys = Markup("").join(
+        (
+            Markup('<li><span class="kv-key kv-part-{}"></span>{} {}</li>').format(kind, format_count(tokens), words)
+            for kind, tokens, words in legend
+        )
     )
     words = ", ".join(f"{format_count(tokens)} {words}" for _, tokens, words in legend)
-    return (
-        f'<div class="kv-bar" role="img" title="This request: {text(words or "nothing yet")}">{bars}</div>'
-        f'<ul class="kv-keys">{keys or "<li>nothing yet</li>"}</ul>'
+    return Markup('<div class="kv-bar" role="img" title="This request: {}">{}</div><ul class="kv-keys">{}</ul>').format(
+        text(words or "nothing yet"), bars, keys or Markup("<li>nothing yet</li>")
     )
 
 
@@ -97,14 +109,14 @@ def _context_bar(view: RunView) -> str:
     else:
         words = f"{format_count(view.total_tokens)} of {format_count(view.context_limit)} tokens"
         share = min(100.0, 100 * view.total_tokens / view.context_limit)
-    return (
-        f'<div class="kv-thin-bar" role="img" title="Context used: {text(words)}">'
-        f'<span style="width:{share:.3f}%"></span></div><p class="kv-small">{text(words)}</p>'
-    )
+    return Markup(
+        '<div class="kv-thin-bar" role="img" title="Context used: {}">'
+        '<span style="width:{:.3f}%"></span></div><p class="kv-small">{}</p>'
+    ).format(text(words), share, text(words))
 
 
 def _figure(value: str, words: str) -> str:
-    return f'<div class="kv-figure"><dd>{text(value)}</dd><dt>{text(words)}</dt></div>'
+    return Markup('<div class="kv-figure"><dd>{}</dd><dt>{}</dt></div>').format(text(value), text(words))
 
 
 def _held(view: RunView, facts: ModelFacts | None) -> str:
@@ -153,8 +165,8 @@ def _said(view: RunView, strategy: StrategyRow | None, saved_words: str) -> str:
             lines.append(reuse.reason)
     else:
         lines.append(f"{strategy.label}: {strategy.trade}." if strategy else "")
-    saved = f'<p class="kv-small">{text(saved_words)}</p>' if saved_words else ""
-    return "".join(f'<p class="kv-said">{text(line)}</p>' for line in lines if line) + saved
+    saved = Markup('<p class="kv-small">{}</p>').format(text(saved_words)) if saved_words else ""
+    return Markup("").join(Markup('<p class="kv-said">{}</p>').format(text(line)) for line in lines if line) + saved
 
 
 def _differing(reuse: Reuse) -> str:
@@ -179,4 +191,4 @@ def _sentences(view: RunView | None, strategy: StrategyRow | None = None, kept_w
         lines.append(
             kept_words if keeps else "This cache lives for one answer; the next one starts with an empty cache."
         )
-    return "".join(f'<p class="kv-small">{text(line)}</p>' for line in lines if line)
+    return Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(line)) for line in lines if line)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.markup import fragment, text
 from kvdemo.components.wiring import LIGHT, Updates, bound, updates
@@ -53,12 +54,12 @@ def wire_reload(parts: ChatParts, reload: ChatReload, settings: Settings) -> Non
 def to_keep(conversation: Conversation, system_prompt: str) -> str:
     """The conversation as a fragment that the tab stores word for word; empty for an empty one."""
     if not conversation.turns:
-        return '<pre class="kv-keep-here"></pre>'
+        return Markup('<pre class="kv-keep-here"></pre>')
     document = as_json(conversation, None, system_prompt, indent=None)
     if len(document) > MOST_CHARS:  # the texts matter more than the figures
         bare = tuple(replace(turn, record=None) for turn in conversation.turns)
         document = as_json(replace(conversation, turns=bare), None, system_prompt, indent=None)
-    return f'<pre class="kv-keep-here">{text(document) if len(document) <= MOST_CHARS else ""}</pre>'
+    return Markup('<pre class="kv-keep-here">{}</pre>').format(text(document) if len(document) <= MOST_CHARS else "")
 
 
 def back(parts: ChatParts, limit_bytes: int, kept: str, conversation: Conversation) -> Updates:

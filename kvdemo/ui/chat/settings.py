@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.requests import MAX_NEW_TOKENS, SamplingParams, checked_int
@@ -50,7 +52,7 @@ class ChatSettings:
 def remembered(settings: ChatSettings) -> str:
     """The settings as a fragment that the browser keeps."""
     values = {name: getattr(settings, name) for name in REMEMBERED}
-    return f'<div class="kv-remember" title="{text(json.dumps(values))}"></div>'
+    return Markup('<div class="kv-remember" title="{}"></div>').format(text(json.dumps(values)))
 
 
 def restored(kept: object, strategies: tuple[str, ...], limit: int) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.wiring import MEASURING
@@ -59,7 +61,7 @@ def measured_without_reuse(
         finally:
             runs.close()
     except KvdemoError as error:
-        yield f'<div class="kv-notice" role="alert">{text(error)}</div>', tuple(times)
+        yield Markup('<div class="kv-notice" role="alert">{}</div>').format(text(error)), tuple(times)
 
 
 def prefill_tokens_per_s(conversation: Conversation) -> float | None:
@@ -85,4 +87,4 @@ def saved_words(reused_tokens: int, tokens_per_s: float | None) -> str:
 
 
 def _said(words: str) -> str:
-    return f'<div class="kv-small" role="status">{text(words)}</div>'
+    return Markup('<div class="kv-small" role="status">{}</div>').format(text(words))

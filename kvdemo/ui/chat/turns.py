@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TypedDict
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
@@ -222,4 +224,4 @@ def _model(backend: Backend, key: str) -> tuple[ModelFacts | None, StrategyRow |
 def notice(words: str, kind: str = "problem") -> str:
     """Words for above the composer: a problem, or a hint."""
     role = "alert" if kind == "problem" else "status"
-    return f'<div class="kv-notice kv-notice-{kind}" role="{role}">{text(words)}</div>'
+    return Markup('<div class="kv-notice kv-notice-{}" role="{}">{}</div>').format(kind, role, text(words))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.markup import fragment, table, text
 from kvdemo.components.wiring import Updates
@@ -64,7 +65,7 @@ def beside_layout() -> Beside:
     """Lay it out in the current Blocks, hidden."""
     with gr.Column(visible=False, elem_id="compare-beside", elem_classes="kv-drawn") as place:
         with gr.Row(elem_classes="kv-share"):
-            fragment('<div><h2 class="kv-card-title">Side by side</h2></div>', elem_id="compare-beside-title")
+            fragment(Markup('<div><h2 class="kv-card-title">Side by side</h2></div>'), elem_id="compare-beside-title")
             close = gr.Button("Close", scale=0, min_width=90, elem_id="compare-beside-close")
         texts, plots = [], []
         for name in ("headline", "table"):
@@ -125,8 +126,8 @@ def differences(one: AnyResult, other: AnyResult, table_of: Table) -> str:
         if left[group].get(name) != right[group].get(name)
     ]
     shown = table(["In what they differ", "A", "B"], rows, caption="In what the two differ") if rows else ""
-    return (
-        f'<div class="kv-card kv-tables">{shown or "<p>Model, machine, versions and request are the same.</p>"}</div>'
+    return Markup('<div class="kv-card kv-tables">{}</div>').format(
+        shown or Markup("<p>Model, machine, versions and request are the same.</p>")
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import code_block, text
 from kvdemo.errors import KvdemoError
@@ -49,24 +51,30 @@ def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult,
 def change_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; or the question's own lines, where it has some."""
     if question.code:
-        return f'<div><h2 class="kv-card-title">The lines that do it</h2>{code_block(question.code)}</div>'
+        return Markup('<div><h2 class="kv-card-title">The lines that do it</h2>{}</div>').format(
+            code_block(question.code)
+        )
     labels = {key: name for name, key in arms(question, result)}
     if not isinstance(chosen, str) or chosen not in labels:
         return ""
     change = change_of(backend, question, result, chosen)
     if change is None:
         words = "What was in force for this model is not known here: run the comparison on this machine first."
-        return f'<p class="kv-small">{words}</p>'
+        return Markup('<p class="kv-small">{}</p>').format(words)
     label = labels[chosen]
-    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in change.notes)
-    return (
-        '<div class="kv-change">'
-        f'<div><h2 class="kv-card-title">Keep this: {text(label)}</h2>{code_block(change.keep_call)}'
-        f"{_file('Where the call cannot be changed, the same in generation_config.json:', change.keep_file_text)}</div>"
-        f'<div><h2 class="kv-card-title">Go back: what was in force before</h2>{code_block(change.back_call)}'
-        f"{_file('and generation_config.json as it was:', change.back_file_text)}</div>"
-        f'<div><h2 class="kv-card-title">The difference of the two calls</h2>{code_block(change.diff or "none")}'
-        f"{notes}</div></div>"
+    notes = Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(note)) for note in change.notes)
+    return Markup(
+        '<div class="kv-change"><div><h2 class="kv-card-title">Keep this: {}</h2>{}{}</div><div>'
+        '<h2 class="kv-card-title">Go back: what was in force before</h2>{}{}</div><div>'
+        '<h2 class="kv-card-title">The difference of the two calls</h2>{}{}</div></div>'
+    ).format(
+        text(label),
+        code_block(change.keep_call),
+        _file("Where the call cannot be changed, the same in generation_config.json:", change.keep_file_text),
+        code_block(change.back_call),
+        _file("and generation_config.json as it was:", change.back_file_text),
+        code_block(change.diff or "none"),
+        notes,
     )
 
 
@@ -74,5 +82,5 @@ def _file(words: str, content: str) -> str:
     """JSON to copy under these words, where there is any; then what else to do, in words."""
     end = content.rfind("}") + 1 if content.startswith("{") else 0
     rest = content[end:].strip()
-    values = f'<p class="kv-small">{words}</p>{code_block(content[:end])}' if end else ""
-    return values + (f'<p class="kv-small">{text(rest)}</p>' if rest else "")
+    values = Markup('<p class="kv-small">{}</p>{}').format(words, code_block(content[:end])) if end else ""
+    return values + (Markup('<p class="kv-small">{}</p>').format(text(rest)) if rest else "")

@@ -6,6 +6,8 @@ backend keeps it.
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
@@ -14,7 +16,7 @@ from kvdemo.facts.model import ModelFacts
 
 __all__ = ["NOT_YET", "decision_for", "force_line", "in_force_line"]
 
-NOT_YET = '<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>'
+NOT_YET = Markup('<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>')
 
 
 def in_force_line(backend: Backend) -> str:
@@ -22,17 +24,16 @@ def in_force_line(backend: Backend) -> str:
     try:
         return force_line(backend.inspect(InspectSpec()))
     except KvdemoError as error:
-        return f'<div class="kv-force"><p>In force now: not known. {text(error)}</p></div>'
+        return Markup('<div class="kv-force"><p>In force now: not known. {}</p></div>').format(text(error))
 
 
 def force_line(decision: CacheDecision) -> str:
     """One sentence, and each conflict as a small line."""
     what, rest = _parted(decision.sentence())
-    conflicts = "".join(f"<li>{text(sentence)}</li>" for sentence in decision.conflicts)
+    conflicts = Markup("").join(Markup("<li>{}</li>").format(text(sentence)) for sentence in decision.conflicts)
     off = "" if decision.value else " kv-force-off"
-    return (
-        f'<div class="kv-force{off}"><p>In force now: <strong>{text(what)}</strong>{text(rest)}</p>'
-        f"{f'<ul>{conflicts}</ul>' if conflicts else ''}</div>"
+    return Markup('<div class="kv-force{}"><p>In force now: <strong>{}</strong>{}</p>{}</div>').format(
+        off, text(what), text(rest), Markup("<ul>{}</ul>").format(conflicts) if conflicts else ""
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError
@@ -69,13 +71,17 @@ def _plan(backend: Backend, workload: Workload) -> list[Evidence]:
 def ready_card(found: Readiness) -> str:
     """The verdict, why, and the ten rows, each with its answer or the button that brings one."""
     left_out = "" if not found.left_out else f" Left out: results on another model ({found.left_out})."
-    return (
+    return Markup(
         '<div class="kv-card kv-ready"><h2 class="kv-card-title">Ready to decide?</h2>'
-        f'<p class="kv-ready-verdict"><strong>{text(found.sentence)}</strong></p>'
-        f'<p class="kv-small">{text(found.because)}</p>'
-        f'<ol class="kv-ready-rows">{"".join(_row(row) for row in found.rows)}</ol>'
-        f"<details><summary>What would overturn it?</summary>"
-        f'<p class="kv-small">{text(_rests_on(found) + found.overturned_by)} {text(found.noise + left_out)}</p></details></div>'
+        '<p class="kv-ready-verdict"><strong>{}</strong></p><p class="kv-small">{}</p>'
+        '<ol class="kv-ready-rows">{}</ol><details><summary>What would overturn it?</summary>'
+        '<p class="kv-small">{} {}</p></details></div>'
+    ).format(
+        text(found.sentence),
+        text(found.because),
+        Markup("").join(_row(row) for row in found.rows),
+        text(_rests_on(found) + found.overturned_by),
+        text(found.noise + left_out),
     )
 
 
@@ -87,22 +93,22 @@ def _rests_on(found: Readiness) -> str:
 def _row(row: Row) -> str:
     """Its answer and the runs behind it in a line; what exactly was found unfolds."""
     kind = "open" if not row.answered else row.answer
-    rests_on = f' <span class="kv-small">{text(row.rests_on)}</span>' if row.rests_on and row.answered else ""
-    line = (
-        f'<span class="kv-ready-line"><span>{row.number} {text(row.asked)}{rests_on}</span>'
-        f'<span class="kv-ready-said">{SAID[row.answer]}</span></span>'
+    rests_on = (
+        Markup(' <span class="kv-small">{}</span>').format(text(row.rests_on)) if row.rests_on and row.answered else ""
     )
-    words = f'<p class="kv-small">{text(row.words)}</p>'
-    folded = f"<details><summary>{line}</summary>{words}</details>" if row.words else line
-    return f'<li class="kv-ready-{kind}">{folded}{"" if row.answered else _button(row)}</li>'
+    line = Markup(
+        '<span class="kv-ready-line"><span>{} {}{}</span><span class="kv-ready-said">{}</span></span>'
+    ).format(row.number, text(row.asked), rests_on, SAID[row.answer])
+    words = Markup('<p class="kv-small">{}</p>').format(text(row.words))
+    folded = Markup("<details><summary>{}</summary>{}</details>").format(line, words) if row.words else line
+    return Markup('<li class="kv-ready-{}">{}{}</li>').format(kind, folded, "" if row.answered else _button(row))
 
 
 def _button(row: Row) -> str:
     """Turns to the question, or to the numbers, that answer it; page.js knows how."""
     if not row.key:
         return ""
-    takes = f'<span class="kv-small">{text(row.takes)}</span>' if row.takes else ""
-    return (
-        f'<div class="kv-ready-line"><button type="button" class="kv-act kv-act-turn kv-to-{text(row.key)}">'
-        f"{text(row.button)}</button>{takes}</div>"
-    )
+    takes = Markup('<span class="kv-small">{}</span>').format(text(row.takes)) if row.takes else ""
+    return Markup(
+        '<div class="kv-ready-line"><button type="button" class="kv-act kv-act-turn kv-to-{}">{}</button>{}</div>'
+    ).format(text(row.key), text(row.button), takes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import table, text
 from kvdemo.experiments.notices import notices
 from kvdemo.experiments.pieces import TIMED
@@ -18,19 +20,23 @@ MOST_RUNS = 500  # rows on the page
 
 def empty_result(words: str) -> str:
     """Before any run: what will appear and how to get it."""
-    return f'<div class="kv-card kv-headline kv-headline-empty"><p>{text(words)}</p></div>'
+    return Markup('<div class="kv-card kv-headline kv-headline-empty"><p>{}</p></div>').format(text(words))
 
 
 def headline_card(question: Question[Any, Any], result: AnyResult, source: str = "") -> str:
     """The one sentence, and what it was measured on. `source` says where a result comes from that was not run here."""
     pieces = question.words.headline(result)
-    strong = "".join(f"<strong>{text(words)}</strong>" if bold else text(words) for words, bold in pieces)
-    label = f'<p class="kv-source-label">{text(source)}</p>' if source else ""
-    said = "".join(f'<p class="kv-small">{text(words)}</p>' for words in notices(question.runs(result)))
-    return (
-        f'<div class="kv-card kv-headline" role="status">{label}<p class="kv-headline-text">{strong}</p>'
-        f'<p class="kv-small">{text(question.words.scope(result))}</p>{said}</div>'
+    strong = Markup("").join(
+        (Markup("<strong>{}</strong>").format(text(words)) if bold else text(words) for words, bold in pieces)
     )
+    label = Markup('<p class="kv-source-label">{}</p>').format(text(source)) if source else ""
+    said = Markup("").join(
+        Markup('<p class="kv-small">{}</p>').format(text(words)) for words in notices(question.runs(result))
+    )
+    return Markup(
+        '<div class="kv-card kv-headline" role="status">{}<p class="kv-headline-text">{}</p>'
+        '<p class="kv-small">{}</p>{}</div>'
+    ).format(label, strong, text(question.words.scope(result)), said)
 
 
 def measured_where(result: AnyResult) -> str:
@@ -47,20 +53,24 @@ def result_tables(question: Question[Any, Any], result: AnyResult) -> str:
     """One row per arm, point, prompt or question; one per run on demand; and what was timed."""
     if question.rows is not None:
         said = [*question.words.verdicts(result), *question.words.remarks(result)] if question.page().lines else []
-        lines = "".join(f"<li>{text(line)}</li>" for line in said)
-        return (
-            f'<div class="kv-card kv-tables">{_table(question.table(result), question.words.CAPTION)}'
-            f'<ul class="kv-small">{lines}</ul></div>'
+        lines = Markup("").join(Markup("<li>{}</li>").format(text(line)) for line in said)
+        return Markup('<div class="kv-card kv-tables">{}<ul class="kv-small">{}</ul></div>').format(
+            _table(question.table(result), question.words.CAPTION), lines
         )
     runs = runs_table(question.runs(result), question.labels(result))
     shown = f"; the first {MOST_RUNS} are shown, files hold all" if len(runs) > MOST_RUNS else ""
-    return (
-        f'<div class="kv-card kv-tables">{_table(question.table(result), question.words.CAPTION)}'
-        f'<p class="kv-small">{text(TIMED)}</p>'
-        f"<details><summary>Every run ({len(runs)}{shown})</summary>"
-        f'<p class="kv-small">Warm-ups and runs that did not finish count in nothing. Queue wait and preparing '
-        f"(template and tokenising) lie before the clock; first token is the prefill.</p>"
-        f"{_table(Table(runs.names, runs.rows[:MOST_RUNS]), 'One row per run')}</details></div>"
+    return Markup(
+        '<div class="kv-card kv-tables">{}<p class="kv-small">{}</p><details><summary>'
+        'Every run ({}{})</summary><p class="kv-small">'
+        "Warm-ups and runs that did not finish count in nothing. Queue wait and preparing "
+        "(template and tokenising) lie before the clock; first token is the prefill.</p>{}"
+        "</details></div>"
+    ).format(
+        _table(question.table(result), question.words.CAPTION),
+        text(TIMED),
+        len(runs),
+        shown,
+        _table(Table(runs.names, runs.rows[:MOST_RUNS]), "One row per run"),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import table, text
 from kvdemo.components.terms import TERMS, term
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
@@ -19,8 +21,10 @@ MOST_ROWS = 7
 def arithmetic_card(plan: MemoryPlan) -> str:
     """The multiplication with the numbers in it; every product is checked against the plan before it is shown."""
     lines = _uniform_lines(plan) or _grouped_lines(plan)
-    body = "".join(f"<p>{line}</p>" for line in lines)
-    return f'<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{body}</div>'
+    body = Markup("").join(Markup("<p>{}</p>").format(line) for line in lines)
+    return Markup('<div class="kv-card kv-arithmetic"><h2 class="kv-card-title">The arithmetic</h2>{}</div>').format(
+        body
+    )
 
 
 def figures_card(plan: MemoryPlan, kept: MemoryPlan | None = None, keeping: str = "dynamic") -> str:
@@ -36,20 +40,25 @@ def figures_card(plan: MemoryPlan, kept: MemoryPlan | None = None, keeping: str 
     differ = len({size for _, size, _ in figures}) > 1
     if differ:
         longest = max(size for _, size, _ in figures)
-        body = "".join(
-            f'<div class="kv-three-figure"><p class="kv-said"><strong>{term(name)}</strong> {format_bytes(size)}</p>'
-            f'<div class="kv-thin-bar"><span style="width:{100 * size / longest:.1f}%"></span></div>'
-            f'<p class="kv-small">{format_count(size)} bytes: {text(words)}.</p></div>'
-            for name, size, words in figures
+        body = Markup("").join(
+            (
+                Markup(
+                    '<div class="kv-three-figure"><p class="kv-said"><strong>{}</strong> {}</p>'
+                    '<div class="kv-thin-bar"><span style="width:{:.1f}%"></span></div><p class="kv-small">'
+                    "{} bytes: {}.</p></div>"
+                ).format(term(name), format_bytes(size), 100 * size / longest, format_count(size), text(words))
+                for name, size, words in figures
+            )
         )
     else:
         same = "The cache does not grow." if not plan.bytes_per_token else "Every attention layer keeps every token."
-        body = (
-            f'<p class="kv-said"><strong>{format_bytes(plan.held_bytes)}</strong>, whether the cache grows with every token, '
-            f"is reserved at once, or has one page size for all layers. {same}</p>"
-        )
-    title = '<h2 class="kv-card-title">Held, reserved, uniform</h2>'
-    return f'<div class="kv-card kv-three">{title}{body}{_sums(kept or plan, keeping)}</div>'
+        body = Markup(
+            '<p class="kv-said"><strong>{}</strong>'
+            ", whether the cache grows with every token, is reserved at once, or has one page "
+            "size for all layers. {}</p>"
+        ).format(format_bytes(plan.held_bytes), same)
+    title = Markup('<h2 class="kv-card-title">Held, reserved, uniform</h2>')
+    return Markup('<div class="kv-card kv-three">{}{}{}</div>').format(title, body, _sums(kept or plan, keeping))
 
 
 def _held_because(plan: MemoryPlan) -> str:
@@ -86,16 +95,20 @@ def _sums(plan: MemoryPlan, keeping: str) -> str:
     if plan.weight_bytes:
         rows.append((f"Weights {plan.weights_how}", format_bytes(plan.weight_bytes)))
         rows.append(("Together", format_bytes(cache + plan.weight_bytes)))
-    body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
-    return f'<table class="kv-table kv-sums"><tbody>{body}</tbody></table>'
+    body = Markup("").join(
+        (Markup("<tr><th scope='row'>{}</th><td>{}</td></tr>").format(text(name), text(value)) for name, value in rows)
+    )
+    return Markup('<table class="kv-table kv-sums"><tbody>{}</tbody></table>').format(body)
 
 
 def fits_card(plan: MemoryPlan) -> str:
     """The longest request for 1, 2, 4 ... at once, and how many at once for the asked length."""
     if plan.capacity is None:
-        return (
+        return Markup(
             '<div class="kv-card kv-fits"><h2 class="kv-card-title">What fits?</h2>'
-            '<p class="kv-said">Give a memory budget in GiB, and you see here how long and how many requests fit.</p></div>'
+            '<p class="kv-said">'
+            "Give a memory budget in GiB, and you see here how long and how many requests fit.</p>"
+            "</div>"
         )
     whose = f" ({budget_owner(plan)})" if budget_owner(plan) else ""
     title = f"What fits in {budget_words(plan)} GiB{whose} with {free_words(plan)} kept free?".replace(" %", f"{NBSP}%")
@@ -104,10 +117,9 @@ def fits_card(plan: MemoryPlan) -> str:
         words = (
             f"Nothing: the weights take {weights}, and less than that is left when {free_words(plan)} are kept free."
         )
-        return (
-            f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>'
-            f'<p class="kv-said">{text(words)}</p></div>'
-        )
+        return Markup(
+            '<div class="kv-card kv-fits"><h2 class="kv-card-title">{}</h2><p class="kv-said">{}</p></div>'
+        ).format(text(title), text(words))
     rows = _rows(plan)
     body = table(
         ["At once", "Longest request, tokens"],
@@ -115,7 +127,7 @@ def fits_card(plan: MemoryPlan) -> str:
         caption=title,
     )
     starred = any(words.endswith("*") for _, words in rows)
-    limit = '<p class="kv-small">* the model&#39;s limit; memory would allow more</p>' if starred else ""
+    limit = Markup('<p class="kv-small">* the model&#39;s limit; memory would allow more</p>') if starred else ""
     most = plan.capacity.most_at_once
     words = (
         f"At {format_count(plan.request.seq_len)} tokens each, {format_count(most)} at once."
@@ -123,11 +135,10 @@ def fits_card(plan: MemoryPlan) -> str:
         else f"Not one request of {format_count(plan.request.seq_len)} tokens."
     )
     if not plan.weight_bytes:
-        limit += '<p class="kv-small">Without the weights, which are not known: less fits beside them.</p>'
-    return (
-        f'<div class="kv-card kv-fits"><h2 class="kv-card-title">{text(title)}</h2>{body}'
-        f'{limit}<p class="kv-said">{text(words)}</p></div>'
-    )
+        limit += Markup('<p class="kv-small">Without the weights, which are not known: less fits beside them.</p>')
+    return Markup(
+        '<div class="kv-card kv-fits"><h2 class="kv-card-title">{}</h2>{}{}<p class="kv-said">{}</p></div>'
+    ).format(text(title), body, limit, text(words))
 
 
 def _length(length: int, capped: bool) -> str:
@@ -173,7 +184,7 @@ def _uniform_lines(plan: MemoryPlan) -> list[str]:
         f"{len(layers)} layers × 2 (K, V) × {first.kv_heads} heads × {first.key_dim} × {each} bytes",
         f"= {format_count(per_token)} bytes per token",
         f"× {format_count(request.seq_len)} tokens × {requests_words(plan)} =",
-        f"<strong>{format_count(total)} bytes = {format_bytes(total)}</strong>",
+        Markup("<strong>{} bytes = {}</strong>").format(format_count(total), format_bytes(total)),
     ]
 
 
@@ -184,13 +195,15 @@ def _grouped_lines(plan: MemoryPlan) -> list[str]:
     groups: dict[tuple[object, int], list[LayerPlan]] = {}
     for layer in plan.layers:
         groups.setdefault((replace(layer.footprint, index=0, shares=None), layer.held_bytes), []).append(layer)
-    lines = []
+    lines: list[str] = []
     for layers in groups.values():
         count = f"{len(layers)} {'layer' if len(layers) == 1 else 'layers'}"
         product, _, size = arithmetic(plan, layers[0]).partition("<br>")
-        lines.append(f"<strong>{count}, {_kind(layers[0])}</strong>: {text(product)} {text(size)} each")
+        lines.append(
+            Markup("<strong>{}, {}</strong>: {} {} each").format(count, _kind(layers[0]), text(product), text(size))
+        )
     total = plan.held_bytes
-    lines.append(f"Together <strong>{format_count(total)} bytes = {format_bytes(total)}</strong>")
+    lines.append(Markup("Together <strong>{} bytes = {}</strong>").format(format_count(total), format_bytes(total)))
     return lines
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import fragment
@@ -27,9 +28,10 @@ __all__ = ["build"]
 
 FIRST = MemoryForm()
 STATES: dict[str, Any] = {"geometry": None, "shown": None, "measured": (), "looked": False}
-EMPTY = (
-    '<div class="kv-card kv-headline kv-headline-empty"><p>The answer stands here: how big the cache gets, '
-    "how it grows, where it sits and what fits.</p></div>"
+EMPTY = Markup(
+    '<div class="kv-card kv-headline kv-headline-empty"><p>'
+    "The answer stands here: how big the cache gets, how it grows, where it sits and "
+    "what fits.</p></div>"
 )
 
 

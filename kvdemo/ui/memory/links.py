@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, USUAL_BUDGET
@@ -63,10 +65,10 @@ def query_of(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
 def link_line(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
     """The link of the present state, to open or to copy."""
     lacking = " A config.json is no part of it." if choice.model == CONFIG else ""
-    return (
-        f'<div class="kv-link"><a class="kv-small" href="{text(query_of(choice, form, beside))}">Link to these numbers</a>'
-        f'<button class="kv-act kv-act-link">Copy</button><span class="kv-small">{lacking}</span></div>'
-    )
+    return Markup(
+        '<div class="kv-link"><a class="kv-small" href="{}">Link to these numbers</a>'
+        '<button class="kv-act kv-act-link">Copy</button><span class="kv-small">{}</span></div>'
+    ).format(text(query_of(choice, form, beside)), lacking)
 
 
 def asked_by(

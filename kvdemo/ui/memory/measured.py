@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import table, text
 from kvdemo.components.wiring import MEASURING
@@ -52,15 +54,15 @@ def measure(backend: Backend, owner: str, seq_len: object = None) -> Generator[W
         finally:
             found.close()
     except KvdemoError as error:
-        line = f'<div class="kv-notice" role="alert">{text(error)}</div>'
+        line = Markup('<div class="kv-notice" role="alert">{}</div>').format(text(error))
         yield Weighing(line, measured_card(points, total, rows) if points else None, tuple(points) or None, done=True)
         return
     if not points:
-        line = '<div class="kv-small" role="status">Stopped before anything was measured.</div>'
-        yield Weighing(line, f'<div class="kv-card kv-measured">{line}</div>', done=True)
+        line = Markup('<div class="kv-small" role="status">Stopped before anything was measured.</div>')
+        yield Weighing(line, Markup('<div class="kv-card kv-measured">{}</div>').format(line), done=True)
         return
     yield Weighing(
-        f'<div class="kv-small" role="status">{text(_found(points))}</div>',
+        Markup('<div class="kv-small" role="status">{}</div>').format(text(_found(points))),
         measured_card(points, total, rows),
         tuple(points),
         done=True,
@@ -84,15 +86,17 @@ def measured_card(points: Sequence[MeasuredPoint], planned: int, rows: Mapping[s
     stopped = "" if len(points) == planned else f" Stopped after {len(points)} of {planned} caches."
     differing = differences_table(points, labels)
     tables = _table(differing, "Where they differ, and why") if len(differing) else ""
-    tables += (
-        f"<details><summary>Every cache that was weighed ({len(points)})</summary>"
-        f"{_table(measured_table(points, labels), 'Predicted and measured, one row per cache and kind of layer')}</details>"
+    tables += Markup("<details><summary>Every cache that was weighed ({})</summary>{}</details>").format(
+        len(points),
+        _table(measured_table(points, labels), "Predicted and measured, one row per cache and kind of layer"),
     )
-    said = "".join(f'<p class="kv-small">{text(sentence)}</p>' for sentence in _explained(points, rows))
-    return (
-        '<div class="kv-card kv-measured"><h2 class="kv-card-title">Measured on the loaded model</h2>'
-        f'<p class="kv-said"><strong>{text(_found(points))}</strong>{text(stopped)}</p>{tables}{said}</div>'
+    said = Markup("").join(
+        Markup('<p class="kv-small">{}</p>').format(text(sentence)) for sentence in _explained(points, rows)
     )
+    return Markup(
+        '<div class="kv-card kv-measured"><h2 class="kv-card-title">Measured on the loaded model'
+        '</h2><p class="kv-said"><strong>{}</strong>{}</p>{}{}</div>'
+    ).format(text(_found(points)), text(stopped), tables, said)
 
 
 def _own_cache(row: StrategyRow) -> bool:
@@ -130,7 +134,9 @@ def _explained(points: Sequence[MeasuredPoint], rows: Mapping[str, StrategyRow])
 
 
 def _going(done: int, total: int) -> str:
-    return f'<div class="kv-small" role="status">Filling caches and weighing them: {done} of {total} done.</div>'
+    return Markup('<div class="kv-small" role="status">Filling caches and weighing them: {} of {} done.</div>').format(
+        done, total
+    )
 
 
 def _table(cells: Table, caption: str) -> str:

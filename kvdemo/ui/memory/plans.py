@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypedDict, cast
 
+from markupsafe import Markup
+
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError, ModelNotReady, ModelUnavailable
@@ -102,7 +104,9 @@ def _notice(what: object, more: str, shown: Shown | None, *, hinted: bool = Fals
     kind, role = ("kv-notice kv-notice-hint", "status") if hinted else ("kv-notice", "alert")
     said = str(what).rstrip(".")
     small = " ".join(part for part in (more, stays) if part)
-    return f'<div class="{kind} kv-stale" role="{role}">{text(said)}. <span class="kv-small">{text(small)}</span></div>'
+    return Markup('<div class="{} kv-stale" role="{}">{}. <span class="kv-small">{}</span></div>').format(
+        kind, role, text(said), text(small)
+    )
 
 
 def _parts(

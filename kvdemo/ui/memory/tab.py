@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
@@ -91,7 +92,9 @@ def linked_values(parts: MemoryParts, backend: Backend, settings: Settings, quer
     asked = asked_by(query, backend.catalogue(), hub=settings.mode == "local", machine_gib=machine.gib)
     words = " ".join(f"{problem}." for problem in asked.problems)
     notice = (
-        f'<div class="kv-notice" role="alert">The link could not be read as a whole. {text(words)}</div>'
+        Markup('<div class="kv-notice" role="alert">The link could not be read as a whole. {}</div>').format(
+            text(words)
+        )
         if words
         else ""
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from markupsafe import Markup
+
 from kvdemo.components.markup import bold_parts, text
 from kvdemo.components.terms import term
 from kvdemo.facts.plans import USUAL_BUDGET, Architecture, Budget, MemoryPlan
@@ -83,11 +85,10 @@ def headline_card(plan: MemoryPlan, keeping: str = "dynamic") -> str:
     counted = "weights and cache" if plan.weight_bytes else "the cache"
     stored = f"Predicted, not measured: cache in {request.cache_dtype}{weights}."
     scope = f"{stored} Counted: {counted}. Not counted: activations, runtime."
-    notes = "".join(f'<p class="kv-small">{text(note)}</p>' for note in plan.notes)
-    return (
-        f'<div class="kv-card kv-headline"><p class="kv-headline-text">{bold_parts(headline(plan, keeping))}</p>'
-        f'<p class="kv-small">{text(passes + scope)}</p>{notes}</div>'
-    )
+    notes = Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(note)) for note in plan.notes)
+    return Markup(
+        '<div class="kv-card kv-headline"><p class="kv-headline-text">{}</p><p class="kv-small">{}</p>{}</div>'
+    ).format(bold_parts(headline(plan, keeping)), text(passes + scope), notes)
 
 
 def asked_words(plan: MemoryPlan) -> str:
@@ -112,13 +113,14 @@ def model_line(architecture: Architecture) -> str:
     parts = [f"{format_count(len(layers))} {'layer' if len(layers) == 1 else 'layers'}"]
     if len(heads) == 1:
         count, size = heads[0]
-        parts.append(f"{count} {term('KV head', 'KV head' if count == 1 else 'KV heads')} of {size}")
+        named = term("KV head", "KV head" if count == 1 else "KV heads")
+        parts.append(Markup("{} {} of {}").format(count, named, size))
     if architecture.num_parameters:
         size_words = format_parameters(architecture.num_parameters).replace(" ", "\N{NO-BREAK SPACE}")
         parts.append(f"{size_words} parameters")
     parts.append(text(architecture.dtype))
     method = METHODS.get(architecture.method, "")
-    return f'<div class="kv-small">{" · ".join(parts)}. {text(method)}</div>'
+    return Markup('<div class="kv-small">{}. {}</div>').format(Markup(" · ").join(parts), text(method))
 
 
 def limit_mark(geometry: Architecture | None) -> str:
@@ -126,12 +128,12 @@ def limit_mark(geometry: Architecture | None) -> str:
     limit = geometry.context_limit if geometry else None
     if not limit:
         words = "This model names no limit of its own." if geometry else ""
-        return f'<div class="kv-limit"><p class="kv-small">{words}</p></div>'
+        return Markup('<div class="kv-limit"><p class="kv-small">{}</p></div>').format(words)
     share = (math.log2(limit) - SHORTEST_LOG2) / (LONGEST_LOG2 - SHORTEST_LOG2)
-    return (
-        f'<div class="kv-limit"><span class="kv-limit-mark" style="left:{100 * min(max(share, 0), 1):.1f}%"></span>'
-        f'<p class="kv-small">The model\'s own limit: {format_count(limit)} tokens</p></div>'
-    )
+    return Markup(
+        '<div class="kv-limit"><span class="kv-limit-mark" style="left:{:.1f}%"></span>'
+        '<p class="kv-small">The model\'s own limit: {} tokens</p></div>'
+    ).format(100 * min(max(share, 0), 1), format_count(limit))
 
 
 def short_bytes(num_bytes: int) -> str:
@@ -193,4 +195,4 @@ def budget_words(plan: MemoryPlan) -> str:
 def budget_line(usual: Budget) -> str:
     """Under the field: whose memory the budget is as long as nobody writes another one there."""
     whose = "default" if usual == USUAL_BUDGET else usual.source
-    return f'<p class="kv-small">{text(whose)}: {usual.gib:,.6g}\N{NO-BREAK SPACE}GiB</p>'
+    return Markup('<p class="kv-small">{}: {:,.6g}\xa0GiB</p>').format(text(whose), usual.gib)
