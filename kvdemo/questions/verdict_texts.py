@@ -7,7 +7,7 @@ from typing import Literal
 
 from kvdemo.experiments.evidence import Answer
 
-__all__ = ["ASKED", "ELSEWHERE", "SAID", "TEXTS", "Outcome", "Texts"]
+__all__ = ["ASKED", "ELSEWHERE", "NOTHING_YET", "SAID", "TEXTS", "Outcome", "Texts"]
 
 Outcome = Literal["not enough", "ask", "elsewhere", "nothing to change", "turn on", "keep on"]
 
@@ -82,6 +82,7 @@ TEXTS: dict[Outcome, Texts] = {
     ),
 }
 
+NOTHING_YET = "Nothing was measured for it yet."
 SAID: dict[Answer, str] = {"yes": "answered", "no": "no", "not yet": "not yet"}
 
 # What stands in the braces above.

@@ -238,6 +238,11 @@ def test_a_row_that_a_file_brings_cannot_break_the_card() -> None:
     assert "&lt;img" in card
 
 
+def test_what_unfolds_is_at_the_same_place_in_every_card() -> None:
+    little, more = ready_to_decide(Workload(), ()), ready_to_decide(Workload(other_s=1.0), [result_of()])
+    assert [ready_card(found).count("<details>") for found in (little, more)] == [11, 11]
+
+
 def test_the_chart_of_a_complete_request_stacks_what_is_elsewhere_prefill_and_decode() -> None:
     request = CompleteRequest(
         RequestTimes("No cache", 1.8, 0.1, 17.2, "none"), RequestTimes("Dynamic <b>", 1.8, 0.1, 4.0, "dynamic")

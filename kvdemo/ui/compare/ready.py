@@ -17,7 +17,7 @@ from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, MemoryRequest
 from kvdemo.facts.workload import Workload
 from kvdemo.questions.table import Table, question_of
 from kvdemo.questions.verdict import Readiness, Row, ready_to_decide
-from kvdemo.questions.verdict_texts import SAID
+from kvdemo.questions.verdict_texts import NOTHING_YET, SAID
 from kvdemo.ui.compare.change import arms
 from kvdemo.ui.compare.force import decision_for
 
@@ -91,7 +91,10 @@ def _rests_on(found: Readiness) -> str:
 
 
 def _row(row: Row) -> str:
-    """Its answer and the runs behind it in a line; what exactly was found unfolds."""
+    """Its answer and the runs behind it in a line; what exactly was found unfolds.
+
+    Every row unfolds, so that the one somebody has opened is the same one in the next card: page.js counts them.
+    """
     kind = "open" if not row.answered else row.answer
     rests_on = (
         Markup(' <span class="kv-small">{}</span>').format(text(row.rests_on)) if row.rests_on and row.answered else ""
@@ -99,8 +102,8 @@ def _row(row: Row) -> str:
     line = Markup(
         '<span class="kv-ready-line"><span>{} {}{}</span><span class="kv-ready-said">{}</span></span>'
     ).format(row.number, text(row.asked), rests_on, SAID[row.answer])
-    words = Markup('<p class="kv-small">{}</p>').format(text(row.words))
-    folded = Markup("<details><summary>{}</summary>{}</details>").format(line, words) if row.words else line
+    words = Markup('<p class="kv-small">{}</p>').format(text(row.words or NOTHING_YET))
+    folded = Markup("<details><summary>{}</summary>{}</details>").format(line, words)
     return Markup('<li class="kv-ready-{}">{}{}</li>').format(kind, folded, "" if row.answered else _button(row))
 
 
