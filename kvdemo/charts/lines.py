@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,7 +11,7 @@ import plotly.graph_objects as go
 from kvdemo.charts.look import TEXT_PX, Spot, glyph, note, thin
 from kvdemo.palette import Meaning
 
-__all__ = ["banner", "banner_px", "dots", "faint_lines", "line_label", "strong_line"]
+__all__ = ["Named", "banner", "banner_px", "dots", "faint_lines", "line_label", "strong_line"]
 
 STRONG_PX = 2.5
 FAINT = 0.28
@@ -89,14 +90,28 @@ def line_label(figure: go.Figure, meaning: Meaning, text: str, spot: Spot) -> No
     note(figure, words, spot, colour=meaning.text, name="label")
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A text of the banner that has no line of its own: a size, a crossing. `text` is escaped already."""
+
+    text: str
+    colour: str
+    name: str
+
+
 def banner_px(texts: Sequence[str]) -> int:
     """Height of these labels stacked above the plot."""
     return sum(TEXT_PX * (1 + text.count("<br>")) + 2 for text in texts) + 12 if texts else 0
 
 
-def banner(figure: go.Figure, labels: Sequence[tuple[Meaning, str]], *, left: int = 48) -> None:
+def banner(
+    figure: go.Figure, labels: Sequence[tuple[Meaning, str]], *, left: int = 48, more: Sequence[Named] = ()
+) -> None:
     """Labels stacked between title and plot, where the lines leave no room for them; top margin: 66 + banner_px."""
-    rest = banner_px([text for _, text in labels]) + 22
+    rest = banner_px([*(text for _, text in labels), *(one.text for one in more)]) + 22
     for meaning, text in labels:
         line_label(figure, meaning, text, Spot(0, 1, (4 - left, rest), stand="top"))
         rest -= TEXT_PX * (1 + text.count("<br>")) + 2
+    for one in more:
+        note(figure, one.text, Spot(0, 1, (4 - left, rest), stand="top"), colour=one.colour, name=one.name)
+        rest -= TEXT_PX * (1 + one.text.count("<br>")) + 2
