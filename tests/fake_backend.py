@@ -193,6 +193,7 @@ class FakeBackend:
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
         reader: Reader = AT_ONCE,
+        endpoint: Endpoint | None = None,
     ) -> Generator[GenerationEvent, None, None]:
         checked_int("max_new_tokens", max_new_tokens, 1, 4096)
         self.asked.append(

@@ -7,10 +7,12 @@ import contextlib
 import dataclasses
 from collections.abc import Generator
 
+from kvdemo.backend.endpoints import served
 from kvdemo.backend.model import BackendBase
 from kvdemo.caches import strategies as table
 from kvdemo.caches.prefix import kept_slots
 from kvdemo.errors import ContextFull
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.records import RunRecord
@@ -37,10 +39,13 @@ class Chat(BackendBase):
         stop_strings: tuple[str, ...] = (),
         keep: bool = False,
         reader: Reader = AT_ONCE,
+        endpoint: Endpoint | None = None,
     ) -> Generator[GenerationEvent, None, None]:
         """One answer, told as often as the reader wants to hear.
 
         With `keep` the owner's cache from the turn before is continued, and this one kept.
+
+        endpoint   the engine behind a URL that answers in the place of the loaded model; what it keeps is its own affair
 
         ContextFull before anything runs where the conversation is too long, with the number of turns to drop.
         """
@@ -52,6 +57,9 @@ class Chat(BackendBase):
             stop_strings=stop_strings,
             prefill_chunk=PREFILL_CHUNK,
         )
+        if endpoint is not None:
+            yield from self._chat_with(endpoint, request, owner, reader)
+            return
         kept = self._engine.kept if keep and owner else None
         try:
             yield from self._engine.run(request, owner, kept=kept, reader=reader)
@@ -100,6 +108,17 @@ class Chat(BackendBase):
         """Into the cache that is kept for this owner: his place in line, then the look; None where nothing is kept."""
         with self._engine.stoppable(owner) as stop:
             yield (yield from self._engine.look(owner, layer, head, stop))
+
+    def _chat_with(
+        self, endpoint: Endpoint, request: GenerationRequest, owner: str, reader: Reader
+    ) -> Generator[GenerationEvent, None, None]:
+        """The answer of a server; its line is its own, so nobody waits here."""
+        self._engine.check(request)
+        with (
+            self._engine.stoppable(owner) as stop,
+            served(self.settings, endpoint, reader=reader, stop=stop) as server,
+        ):
+            yield from server.run(request)
 
     def turns_without_reuse(
         self,

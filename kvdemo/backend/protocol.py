@@ -41,6 +41,7 @@ class Backend(FormBackend, Protocol):
         owner: str,
         keep: bool = False,
         reader: Reader,
+        endpoint: Endpoint | None = None,
     ) -> Generator[GenerationEvent, None, None]: ...
     def step(
         self,

@@ -14,11 +14,14 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.prompt_file import PromptRow
 from kvdemo.facts.endpoint import Endpoint
+from kvdemo.facts.events import Finished, GenerationEvent, TokenEmitted
+from kvdemo.facts.requests import Message
 from kvdemo.questions.grow.spec import GrowthSpec
 from kvdemo.questions.load.spec import LoadResult, LoadSpec
 from kvdemo.settings import Settings
 from tests.known import sure
 from tests.loopback_engine import Asked, Usage, WorkEngine, serving
+from tests.playing import EVENTS, HOLD, chunk, playing
 
 KEY = "sk-very-secret-4711"
 PROMPT = "What is a planet? " * 40
@@ -114,3 +117,22 @@ def test_switches_that_cannot_be_used_are_refused_by_name(
 ) -> None:
     assert main(["compare", "--prompt", "Hello", *switches]) == 2
     assert capsys.readouterr().err.startswith(f"kvdemo: {field}: ")
+
+
+def test_a_server_answers_in_chat_and_stop_closes_its_connection(backend: Backend) -> None:
+    listed = b'{"data":[{"id":"m"}]}'
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(listed)}\r\n\r\n".encode()
+    first = chunk('{"content":"Hello"}')
+    with playing((head, listed), (EVENTS, first, HOLD)) as played:
+        answer = backend.chat(
+            (Message("user", "Hi"),), max_new_tokens=8, owner="ada", endpoint=Endpoint(played.url, key=KEY)
+        )
+        seen: list[GenerationEvent] = []
+        for event in answer:
+            seen.append(event)
+            if isinstance(event, TokenEmitted):
+                backend.stop("ada")
+        assert played.gone.wait(10)
+    finished = sure(Finished, seen[-1])
+    assert (finished.reason, finished.record.text) == ("cancelled", "Hello")
+    assert KEY not in repr(seen)
