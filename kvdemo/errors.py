@@ -6,6 +6,7 @@ KvdemoError
 ├── ModelUnavailable     the model cannot be found or loaded            (exit 2 for a bad name)
 ├── ModelNotReady        the model is still loading                     (try again)
 ├── TooBusy              the waiting line is full                       (try again)
+├── Unanswered           an engine behind a URL could not be reached, refused, or broke off (exit 1)
 └── RunFailed            a run ended by an exception; carries its record (exit 1)
     └── OutOfMemory      the same, for want of memory
 """
@@ -28,6 +29,7 @@ __all__ = [
     "OutOfMemory",
     "RunFailed",
     "TooBusy",
+    "Unanswered",
     "is_out_of_memory",
 ]
 
@@ -76,6 +78,10 @@ class ModelNotReady(KvdemoError):
 
 class TooBusy(KvdemoError):
     """The line in front of the model is full."""
+
+
+class Unanswered(KvdemoError):
+    """An engine behind a URL could not be reached, refused, or broke off; one sentence that names it and never the key."""
 
 
 class RunFailed(KvdemoError):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvdemo.endpoints.client import Client, Received, Unanswered
+from kvdemo.endpoints.client import Client, Received
 from kvdemo.endpoints.pieces import Reading
-from kvdemo.errors import InvalidRequest, RunFailed
+from kvdemo.errors import InvalidRequest, RunFailed, Unanswered
 from kvdemo.facts.endpoint import ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.reader import AT_ONCE, Reader
@@ -142,11 +142,15 @@ def record_of(
     tokens = reported.completion_tokens
     if tokens is None and heard.pieces:
         tokens = count_text(heard.reasoning + heard.text)
-        how = "counted from the text with the tokenizer at hand"
-        if tokens is None:
-            tokens, how = heard.pieces, "taken to be the pieces that came"
-        said.append(f"The server did not report how many tokens it made: {format_count(tokens)} are {how}.")
-    tokens = tokens or 0
+        # not known yet in the record's types: the pieces stand for it, and it is said
+        told = (
+            f"{format_count(heard.pieces)} are taken to be the pieces that came."
+            if tokens is None
+            else f"{format_count(tokens)} are counted from the text (estimated)."
+        )
+        said.append(f"The server did not report how many tokens it made: {told}")
+    if tokens is None:
+        tokens = heard.pieces
     times = times_of(heard, tokens, said)
     if heard.reasoning:
         later = (
@@ -176,18 +180,21 @@ def record_of(
         cache_storage_bytes=None,
         notices=tuple(said),
         reported=reported,
+        reasoning=heard.reasoning,
+        first_text_s=heard.first_text_s,
     )
 
 
-def times_of(heard: Heard, tokens: int, said: list[str]) -> tuple[float, ...]:
+def times_of(heard: Heard, tokens: int | None, said: list[str]) -> tuple[float, ...]:
     """One time per token where each came by itself; fewer where several came together, and it is said."""
-    times = heard.times_s[:tokens] if tokens else []
-    if times and heard.times_s:
+    times = heard.times_s[:tokens]
+    if times:
         times[-1] = heard.times_s[-1]
-    if len(times) > FEW and times[0] and (times[-1] - times[0]) < AT_ONE_TIME * times[-1]:
+    together = len(times) > FEW or (len(times) == 1 and (tokens or 0) > 1)
+    if together and (times[-1] - times[0]) <= AT_ONE_TIME * times[-1]:
         said.append("The answer came all at once: something between here and the model holds the stream back.")
         return (times[-1],)
-    if times and len(times) < tokens:
+    if times and tokens is not None and len(times) < tokens:
         said.append(
             f"{format_count(len(times))} pieces carried {format_count(tokens)} tokens, so that single steps cannot be told apart."
         )

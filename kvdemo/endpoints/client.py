@@ -20,22 +20,18 @@ import httpx
 
 from kvdemo.endpoints.pieces import BadAnswer, Piece, Reading, error_words
 from kvdemo.endpoints.policy import Target
-from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.errors import InvalidRequest, KvdemoError, Unanswered
 from kvdemo.facts.endpoint import Counters, ServedModel
 
-__all__ = ["Client", "Patience", "Received", "Unanswered", "model_of"]
+__all__ = ["Client", "Patience", "Received", "counters_in", "model_of"]
 
 MOST_BODY_BYTES, MOST_REFUSAL_BYTES = 16 * 2**20, 64 * 1024
 COUNTERS = {
-    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries"),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"),
+    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries", "sglang:prompt_tokens_total"),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "sglang:cached_tokens_total"),
     "cache_use": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
 }
 SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{[^}]*\})?\s+([0-9.eE+-]+)\s*$", re.MULTILINE)
-
-
-class Unanswered(KvdemoError):
-    """The server could not be reached, refused, or broke off; one sentence that names it and never the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,9 @@ class Received:
     pieces: tuple[Piece, ...]
 
 
+Trace = Callable[[str, Mapping[str, Any]], None]
+
+
 class Client:
     """For one server, one model and one key, as long as it is open."""
 
@@ -66,7 +65,7 @@ class Client:
         patience: Patience | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.target, self.patience, self._clock = target, patience or Patience(), clock
+        self.target, self.patience, self._clock, self._key = target, patience or Patience(), clock, key
         self._with_usage = True
         headers = {"Host": target.authority, "User-Agent": "kvdemo", "Accept-Encoding": "identity"}
         if key:
@@ -75,7 +74,8 @@ class Client:
             base_url=target.base_url,
             headers=headers,
             timeout=httpx.Timeout(self.patience.first_s, connect=self.patience.connect_s, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
+            # A connection for each request: it can be closed at any moment, and none is found closed by the server.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,  # no proxy and no key of the environment
             follow_redirects=False,
         )
@@ -106,12 +106,7 @@ class Client:
         with suppress(httpx.HTTPError):
             answer, body = self._got(f"{self.target.base_url.removesuffix(self.target.path)}/metrics")
             if answer.status_code == 200:
-                samples = {name: float(value) for name, value in SAMPLE.findall(body.decode(errors="replace"))}
-                found = {
-                    field: next((samples[name] for name in names if name in samples), None)
-                    for field, names in COUNTERS.items()
-                }
-                return Counters(**found) if any(value is not None for value in found.values()) else None
+                return counters_in(body.decode(errors="replace"))
         return None
 
     def stream(
@@ -131,28 +126,28 @@ class Client:
     # --- for one exchange ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _opened(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[httpx.Response, bytes]]:
-        """The answer's head, and, where it is a refusal, its beginning.
+    def _opened(self, path: str, body: Mapping[str, Any], trace: Trace) -> Iterator[tuple[httpx.Response, bytes]]:
+        """The answer's head, and, where it is a refusal, its beginning. trace: is told each step of the connection.
 
         stream_options go out at first, and once more without, where a server does not know them.
         """
         full = {**body, "stream": True}
         if self._with_usage:
             full["stream_options"] = {"include_usage": True}
-        answer, refusal = self._posted(path, full)
+        answer, refusal = self._posted(path, full, trace)
         try:
             if answer.status_code in (400, 422) and self._with_usage and b"stream_options" in refusal:
                 answer.close()
                 self._with_usage = False
                 del full["stream_options"]
-                answer, refusal = self._posted(path, full)
+                answer, refusal = self._posted(path, full, trace)
             yield answer, refusal
         finally:
             answer.close()
 
-    def _posted(self, path: str, body: dict[str, Any]) -> tuple[httpx.Response, bytes]:
+    def _posted(self, path: str, body: dict[str, Any], trace: Trace) -> tuple[httpx.Response, bytes]:
         request = self._http.build_request("POST", path, json=body)
-        request.extensions = {**request.extensions, "sni_hostname": self.target.host}
+        request.extensions = {**request.extensions, "sni_hostname": self.target.host, "trace": trace}
         answer = self._http.send(request, stream=True)
         return answer, b"" if answer.status_code == 200 else beginning(answer, MOST_REFUSAL_BYTES)
 
@@ -188,16 +183,20 @@ class Client:
         except ValueError:
             raise Unanswered(f"{self._name} answers with something that is not JSON.") from None
 
+    def without_key(self, words: str) -> str:
+        """What a server says may repeat what it was sent."""
+        return words.replace(self._key, "(the key)") if self._key else words
+
     def refused(self, answer: httpx.Response, body: bytes) -> str:
         """A status other than 200."""
         status, name = answer.status_code, self._name
         if 300 <= status < 400:
             return f"{name} sends us on to another address, which is not followed: give the final one."
+        if status in (401, 403):  # in its own words there may be a part of the key
+            return f"{name} refused the key, or wants one ({status})."
         words = ""
         with suppress(ValueError):
-            words = f" It says: {error_words(json.loads(body))}"
-        if status in (401, 403):
-            return f"{name} refused the key, or wants one ({status}).{words}"
+            words = f" It says: {self.without_key(error_words(json.loads(body)))}"
         if status == 404:
             return f"{name} knows no such model or address (404).{words}"
         if status == 429:
@@ -227,7 +226,7 @@ class Exchange:
     def __init__(self, client: Client, path: str, body: Mapping[str, Any], reading: Reading) -> None:
         self._client, self._path, self._body, self._reading = client, path, body, reading
         self._facts: queue.SimpleQueue[Received | BaseException | None] = queue.SimpleQueue()
-        self._answer: httpx.Response | None = None
+        self._stream: Any = None
         self._over = threading.Event()
         self._heard_s = 0.0
         self._sent_s = 0.0
@@ -258,22 +257,28 @@ class Exchange:
     def cut(self) -> None:
         """Close the connection, whatever it waits for."""
         self._over.set()
-        answer = self._answer
-        if answer is not None:
+        if self._stream is not None:
             with suppress(Exception):
-                raw = answer.extensions["network_stream"].get_extra_info("socket")
-                raw.shutdown(socket.SHUT_RDWR)
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def _trace(self, step: str, told: Mapping[str, Any]) -> None:
+        """Keeps the connection as soon as there is one, and when the request went out: connecting is no part of its time."""
+        if step in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._stream = told["return_value"]
+            if self._over.is_set():
+                self.cut()
+        elif step == "http11.send_request_headers.started":
+            self._sent_s = self._client._clock()
 
     def _read(self) -> None:
         try:
-            with self._client._opened(self._path, self._body) as (answer, refusal):
-                self._answer = answer
-                if self._over.is_set():
-                    return
+            with self._client._opened(self._path, self._body, self._trace) as (answer, refusal):
                 self._tell(answer, refusal)
             self._facts.put(None)
         except BadAnswer as error:
-            self._facts.put(Unanswered(f"{self._client._name} reports an error: {error}"))
+            self._facts.put(
+                Unanswered(f"{self._client._name} reports an error: {self._client.without_key(str(error))}")
+            )
         except KvdemoError as error:
             self._facts.put(error)
         except httpx.HTTPError as error:
@@ -318,6 +323,21 @@ def beginning(answer: httpx.Response, most_bytes: int) -> bytes:
         if len(found) >= most_bytes:
             break
     return bytes(found[:most_bytes])
+
+
+def counters_in(text: str) -> Counters | None:
+    """The counters in a page of Prometheus text; None where none of them is known. Several engines: tokens are summed."""
+    samples: dict[str, list[float]] = {}
+    for name, value in SAMPLE.findall(text):
+        with suppress(ValueError):
+            samples.setdefault(name, []).append(float(value))
+    found = {field: next((samples[name] for name in names if name in samples), []) for field, names in COUNTERS.items()}
+    if not any(found.values()):
+        return None
+    queries, hits, use = (found[field] for field in ("prefix_queries", "prefix_hits", "cache_use"))
+    return Counters(
+        sum(queries) if queries else None, sum(hits) if hits else None, sum(use) / len(use) if use else None
+    )
 
 
 def model_of(models: tuple[ServedModel, ...], wanted: str | None, name: str) -> ServedModel:

@@ -18,6 +18,8 @@ __all__ = ["Target", "checked_target", "resolved"]
 
 PORTS = {"http": 80, "https": 443}
 ENDINGS = ("/chat/completions", "/completions", "/models")
+STANDING_FOR = tuple(map(ipaddress.ip_network, ("2002::/16", "64:ff9b::/96", "::ffff:0:0/96")))
+"""IPv6 addresses that a network turns into the IPv4 address inside them: 6to4, NAT64, mapped."""
 Resolve = Callable[[str, int], Sequence[str]]
 """(host, port) -> IP addresses; OSError where there are none."""
 
@@ -84,7 +86,7 @@ def checked_target(url: str, *, mode: str, allowed: Sequence[str] = (), resolve:
         raise InvalidRequest("url", f"there is no host called {host}")
     if not named:
         here = all(address.is_loopback for address in addresses)
-        if not here and not all(address.is_global and not address.is_multicast for address in addresses):
+        if not here and not all(is_public(address) for address in addresses):
             raise InvalidRequest(
                 "url",
                 f"{host} is inside a private network; whoever runs this page can allow it: --allow-endpoint {host}:{port}",
@@ -93,6 +95,11 @@ def checked_target(url: str, *, mode: str, allowed: Sequence[str] = (), resolve:
             raise InvalidRequest("url", "http goes to this machine only, since others could read it; use https")
     first = next((address for address in addresses if address.version == 4), addresses[0])
     return Target(parts.scheme, host, port, api_path(parts.path), str(first))
+
+
+def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Of the open network; not one that stands for another, which may be inside a private one."""
+    return address.is_global and not address.is_multicast and not any(address in network for network in STANDING_FOR)
 
 
 def api_path(path: str) -> str:

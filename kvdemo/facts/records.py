@@ -76,6 +76,8 @@ class RunRecord:
     notices               sentences a person must know about how the prompt came to the model
     compile_s             time torch.compile took, None where nothing was compiled
     reported              what the engine that ran it said; None: it ran here
+    reasoning             what it sent as thought before the answer; its tokens count, and have their times
+    first_text_s          when the answer itself began, as an engine behind a URL sent it
     round, order          place in a comparison; None outside one
     """
 
@@ -111,6 +113,8 @@ class RunRecord:
     num_new_tokens: int | None = None
     text_ends: tuple[int, ...] = ()
     reported: Reported | None = None
+    reasoning: str = ""
+    first_text_s: float | None = None
 
     @property
     def arm_key(self) -> str:
@@ -138,8 +142,8 @@ class RunRecord:
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first, s; None below two tokens."""
-        if self.decode_s is None or self.new_tokens < 2:
+        """Time per output token after the first, s; None below two tokens, or where all came at one time."""
+        if self.decode_s is None or self.new_tokens < 2 or len(self.token_times_s) < 2:
             return None
         return self.decode_s / (self.new_tokens - 1)
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kvdemo.endpoints.answers import answered
-from kvdemo.endpoints.client import Client, Patience, Unanswered, model_of
+from kvdemo.endpoints.client import Client, Patience, counters_in, model_of
 from kvdemo.endpoints.pieces import MOST_LINE_BYTES, BadAnswer, Piece, Reading
 from kvdemo.endpoints.policy import checked_target
-from kvdemo.errors import InvalidRequest, RunFailed
+from kvdemo.errors import InvalidRequest, RunFailed, Unanswered
 from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
 from kvdemo.facts.records import RunRecord
@@ -144,14 +144,16 @@ def test_reasoning_counts_for_the_first_token_and_is_no_part_of_the_answer(name:
         USAGE,
         DONE,
     )
-    assert record.text == "Yes"
+    assert (record.text, record.reasoning) == ("Yes", "Okay")
     assert len(record.token_times_s) == 2
+    assert record.first_text_s == record.token_times_s[1]
     assert any("4 characters of reasoning" in notice for notice in record.notices)
 
 
 def test_an_answer_that_ends_inside_its_reasoning_is_empty_and_no_fault() -> None:
     record = record_of(chunk('{"reasoning":"Okay"}'), chunk("{}", '"length"'), DONE)
     assert (record.status, record.text, record.finish_reason) == ("ok", "", "length")
+    assert (record.reasoning, record.first_text_s) == ("Okay", None)
 
 
 def test_a_character_split_anywhere_comes_whole() -> None:
@@ -188,8 +190,8 @@ def test_a_server_that_does_not_stream_is_read_whole_and_said_to_be() -> None:
     with playing((head, body)) as played:
         *_, last = events_of(played)
     assert isinstance(last, Finished)
-    assert (last.record.text, last.record.new_tokens, last.record.tpot_s) == ("Hi there", 3, 0.0)
-    assert any("1 pieces carried 3 tokens" in notice for notice in last.record.notices)
+    assert (last.record.text, last.record.new_tokens, last.record.tpot_s) == ("Hi there", 3, None)
+    assert any("came all at once" in notice for notice in last.record.notices)
 
 
 def test_what_a_server_does_not_say_is_not_known_and_never_zero() -> None:
@@ -250,6 +252,19 @@ def test_stop_closes_the_connection_also_in_silence() -> None:
     assert (last.reason, last.record.text) == ("cancelled", "Hi")
 
 
+def test_stop_closes_the_connection_before_the_first_byte_too() -> None:
+    stop = threading.Event()
+    with playing((HOLD,)) as played:
+        events = events_of(played, stop=stop)
+        while not played.asked:
+            next(events)
+        stop.set()
+        *_, last = events
+        assert played.gone.wait(10)
+    assert isinstance(last, Finished)
+    assert (last.reason, last.record.text) == ("cancelled", "")
+
+
 def test_whoever_stops_reading_closes_the_connection() -> None:
     with playing((EVENTS, chunk('{"content":"Hi"}'), HOLD)) as played:
         client = client_of(played)
@@ -286,7 +301,7 @@ def answer_with(status: str, body: bytes = b"{}", headers: str = "content-type: 
     [
         (
             answer_with("401 Unauthorized", b'{"error":{"message":"bad"}}'),
-            "refused the key, or wants one (401). It says: bad",
+            "refused the key, or wants one (401).",
         ),
         (
             answer_with("404 Not Found", b'{"detail":"no model"}'),
@@ -330,6 +345,29 @@ def test_a_key_is_sent_and_never_told() -> None:
     assert Endpoint("http://a", key=key) == Endpoint("http://a")
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer_with("401 Unauthorized", b'{"error":{"message":"Incorrect API key: sk-secret-0123456789"}}'),
+        answer_with("500 Oops", b'{"error":"it broke: Bearer sk-secret-0123456789"}'),
+        (EVENTS, b'data: {"error":{"message":"sk-secret-0123456789 has no credit"}}\n\n'),
+    ],
+)
+def test_a_server_that_repeats_the_key_is_not_quoted_with_it(script: Sequence[bytes]) -> None:
+    with playing(script) as played, pytest.raises(RunFailed) as caught:
+        list(answered(client_of(played, "sk-secret-0123456789"), SERVED, ASKED, stop=threading.Event()))
+    assert "sk-secret" not in str(caught.value)
+    assert "sk-secret" not in repr(caught.value.record)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as other:
+        moved = answer_with("302 Found", b"", f"location: {other.url}/models")
+        with playing(moved) as played, pytest.raises(Unanswered, match="not followed"):
+            client_of(played).models()
+        assert other.asked == []
+
+
 def test_no_proxy_and_no_key_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -368,6 +406,14 @@ def test_counters_are_those_of_the_metrics_and_none_without() -> None:
         assert client_of(played).counters() is None
 
 
+def test_counters_of_sglang_and_of_several_engines_behind_one_address() -> None:
+    several = 'vllm:prefix_cache_queries_total{engine="0"} 100\nvllm:prefix_cache_queries_total{engine="1"} 24.0\n'
+    assert counters_in(several) == Counters(prefix_queries=124.0)
+    sglang = "sglang:prompt_tokens_total 8.0e+02\nsglang:cached_tokens_total 2.0e+02\nsglang:token_usage 0.5\n"
+    assert counters_in(sglang) == Counters(800.0, 200.0, 0.5)
+    assert counters_in("process_cpu_seconds_total 3.0\n") is None
+
+
 # --- which may be asked ------------------------------------------------------------------------------------------------------
 
 
@@ -382,7 +428,14 @@ def names(**known: str) -> Callable[[str, int], Sequence[str]]:
     return resolve
 
 
-WORLD = names(api_example="93.184.216.34", inside="10.0.0.5", localhost="127.0.0.1", tricky="169.254.169.254")
+WORLD = names(
+    api_example="93.184.216.34",
+    inside="10.0.0.5",
+    localhost="127.0.0.1",
+    tricky="169.254.169.254",
+    nat64="64:ff9b::a9fe:a9fe",
+    sixtofour="2002:a00:7::",
+)
 
 
 @pytest.mark.parametrize(
@@ -399,6 +452,23 @@ def test_an_address_that_may_be_asked_is_pinned_to_what_was_checked(url: str, ba
     assert checked_target(url, mode="local", resolve=WORLD).base_url == base
 
 
+def test_a_name_is_resolved_once_and_the_address_that_was_checked_is_asked() -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as played:
+        url = played.url.replace("127.0.0.1", "no-such-host.invalid")
+        client = Client(checked_target(url, mode="local", resolve=resolve))
+        for _ in range(2):
+            assert client.models() == (ServedModel("m"),)
+        client.close()
+    assert asked == ["no-such-host.invalid"]
+    assert b"host: no-such-host.invalid" in played.asked[0].lower()
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -412,6 +482,7 @@ def test_an_address_that_may_be_asked_is_pinned_to_what_was_checked(url: str, ba
             "http://a b/",
         ),
         *("http://api.example", "https://inside", "http://inside:8000", "https://tricky/latest", "https://nowhere"),
+        *("https://nat64", "https://sixtofour"),
         *(
             "https://api.example/v1?x=1",
             "https://api.example/#a",
