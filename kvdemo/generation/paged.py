@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.load import Forward, ManyRequest
+from kvdemo.generation.logits import NotNumbers
 from kvdemo.generation.serving import Answer, Load, Served
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def _manager_of(load: Load) -> Any:
 def _serve(load: Load, manager: Any) -> Served:
     manager.warmup()  # here, so that what cannot be allocated is raised here and before the clock
     watch = _Watch(load, manager.batch_processor)
+    _refuse_what_is_no_number(getattr(manager.batch_processor, "model_runner", None))
     served = Served([Answer() for _ in load.encoded], padding_positions=0)
     waiting = list(range(len(load.prompts)))
     running: set[int] = set()
@@ -135,6 +137,20 @@ def _serve(load: Load, manager: Any) -> Served:
             answer.status = why if answer.started_s is None else answer.status
     watch.fill(served)
     return served
+
+
+def _refuse_what_is_no_number(runner: Any) -> None:
+    """NaN is the largest of all logits, so that one of them makes every request choose that same token: a fault, named."""
+    sample = getattr(runner, "_sample", None)
+    if sample is None or getattr(runner, "pad_inputs", True):  # rows of padding need not be numbers
+        return
+
+    def checked(scores: Any, *args: Any) -> None:
+        if not scores.amax(dim=-1).isfinite().all():
+            raise NotNumbers
+        sample(scores, *args)
+
+    runner._sample = checked
 
 
 def _until_next(load: Load, waiting: list[int]) -> float:

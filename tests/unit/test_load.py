@@ -175,6 +175,22 @@ def test_the_sweep_measures_every_number_and_the_asked_one_first() -> None:
     assert all(figure is not None for figure in draw(result, {}))
 
 
+@pytest.mark.parametrize(("target_s", "most"), [(0.61, 2), (0.95, 3), (1.25, 4), (2.05, 6)])
+def test_a_sweep_goes_on_until_the_number_that_misses_follows_the_one_that_meets(target_s: float, most: int) -> None:
+    bench = Bench()
+    spec = spec_of(sweep=(1, 4, 8), rounds=1, modes=("one-by-one",), target_request_s=target_s)
+    _, result = bench.play(spec)
+    assert largest_that_meets(spec, result.points, "one-by-one") == (most, most + 1)
+    assert f"{most} at once meet the target, {most + 1} miss it." in plain(headline(result))
+    assert len(result.points) <= 3 + 3
+    assert [point.requests for point in result.points[1:]] == sorted(point.requests for point in result.points[1:])
+
+
+def test_a_sweep_without_a_target_measures_what_was_listed_only() -> None:
+    _, result = Bench().play(spec_of(sweep=(1, 8), rounds=1))
+    assert [point.requests for point in result.points] == [4, 1, 8]
+
+
 def test_a_difference_is_told_with_the_request_the_token_and_the_gap_there() -> None:
     other = (100, 101, 102, 7, 8, 9)
     asked: list[Any] = []

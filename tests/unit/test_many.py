@@ -255,7 +255,7 @@ def test_a_failure_is_told_with_its_reason_and_leaves_nothing_behind(
     assert a_chat_works(loaded)
 
 
-@pytest.mark.parametrize("serving", ["one-by-one", "padded"])
+@pytest.mark.parametrize("serving", ["one-by-one", "padded", "continuous"])
 @pytest.mark.parametrize("lengths", [(10,), (10, 20)])
 def test_logits_that_are_not_numbers_are_a_fault_in_a_batch_too(serving: Serving, lengths: tuple[int, ...]) -> None:
     import torch
@@ -263,7 +263,8 @@ def test_logits_that_are_not_numbers_are_a_fault_in_a_batch_too(serving: Serving
     damaged = tiny_loaded()
     with torch.no_grad():
         damaged.model.lm_head.weight[7, 0] = float("nan")
-    record = serve(damaged, request_of(serving, "dynamic", lengths))
+    strategy = "paged" if serving == "continuous" else "dynamic"
+    record = serve(damaged, request_of(serving, strategy, lengths))
     assert record.status == "failed"
     assert "logits are not numbers" in (record.error or "")
     damaged.thread.close()

@@ -19,7 +19,7 @@ from kvdemo.facts.load import ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 from kvdemo.questions.load.spec import LoadPoint, LoadResult, LoadRound, LoadSpec, ModeRun, mode_of
-from kvdemo.questions.load.summary import compared, difference_of
+from kvdemo.questions.load.summary import compared, difference_of, largest_that_meets
 
 __all__ = ["load"]
 
@@ -44,7 +44,9 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
     def steps() -> Generator[Step | LoadRound | LoadResult, None, None]:
         started, reason = bench.clock(), _ROUNDS
         points: list[LoadPoint] = []
-        for number in numbers:
+        to_do = list(numbers)
+        while to_do:
+            number = to_do.pop(0)
             left_s, limit_s = (
                 None if allowed_s is None else allowed_s - (bench.clock() - started)
                 for allowed_s in (spec.time_budget_s, bench.limit_s)
@@ -57,6 +59,8 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
             points.append(LoadPoint(number, tuple(run for _, _, run in rounds.outcomes)))
             if reason in ("stopped", "limit", "budget"):
                 break
+            if not to_do and spec.sweep and (between := number_between(spec, points)) is not None:
+                to_do.append(between)
         gaps: dict[str, float | None] = {}
         if reason not in ("stopped", "limit"):
             gaps = yield from gaps_of(spec, bench, points[0], rounds.progress)
@@ -64,12 +68,25 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
             spec=spec,
             model=bench.model,
             environment=bench.environment,
-            points=tuple(points),
+            points=(points[0], *sorted(points[1:], key=lambda point: point.requests)),
             comparisons=compared(spec, points[0], bench.model, gaps, bench.decode),
             stopped_because=reason,
         )
 
     return steps()
+
+
+def number_between(spec: LoadSpec, points: list[LoadPoint]) -> int | None:
+    """The next number to try so that a sweep ends at "8 at once meet the target, 9 miss it", for the mode that gets furthest.
+
+    Halfway between the largest that meets it and the next that misses it; None where no number lies between, or no target.
+    """
+    if not spec.has_target:
+        return None
+    found = [largest_that_meets(spec, points, mode) for mode in spec.modes]
+    most, missing = max(found, key=lambda one: (one[0] or 0, one[1] is not None))
+    low = most or 0
+    return (low + missing) // 2 if missing is not None and missing - low > 1 else None
 
 
 def rounds_of(spec: LoadSpec, bench: Bench, serve: Serve, number: int, limits: Limits) -> Rounds[ModeRun]:
