@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvdemo.errors import ModelUnavailable
 from kvdemo.models.conversion import converted_folder
 from kvdemo.models.gguf import check_gguf
-from kvdemo.models.hub import ANSWER_TIMEOUT_S, asking_for
+from kvdemo.models.hub import ANSWER_TIMEOUT_S, asking_for, patiently
 from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype, in_one_line
 from kvdemo.models.source import ModelSource
 from kvdemo.settings import Settings
@@ -97,9 +97,10 @@ def _fetched(source: ModelSource, name: str, api: HfApi | None) -> Path | None:
     with asking_for(source.hub_id):
         try:
             # One question first: a download asks a hub that does not answer seven times, half a minute in all.
-            api.get_hf_file_metadata(
-                url=hf_hub_url(source.hub_id, name, endpoint=api.endpoint), timeout=ANSWER_TIMEOUT_S
-            )
+            with patiently(source.hub_id):
+                api.get_hf_file_metadata(
+                    url=hf_hub_url(source.hub_id, name, endpoint=api.endpoint), timeout=ANSWER_TIMEOUT_S
+                )
             return Path(api.hf_hub_download(source.hub_id, name))
         except LocalEntryNotFoundError:  # neither here nor, since the hub was not reached, known to be missing
             raise

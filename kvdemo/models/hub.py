@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,11 @@ from kvdemo.surroundings import client_problem
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["ANSWER_TIMEOUT_S", "asking_for", "cached_snapshot", "download", "hub_cache", "network_is_off"]
+__all__ = ["ANSWER_TIMEOUT_S", "asking_for", "cached_snapshot", "download", "hub_cache", "network_is_off", "patiently"]
 
 log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 10.0
+PATIENCE_S = 2.0
 ENDPOINT = re.compile(r"https?://[^\s/?#:\[\]]+(:[0-9]{1,5})?(/\S*)?")
 SMALL_FILES = (".json", ".model", ".txt", ".jinja")
 
@@ -64,7 +66,8 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
 
     with asking_for(hub_id):
         api = api or HfApi()
-        info = api.model_info(hub_id, timeout=ANSWER_TIMEOUT_S, files_metadata=True)
+        with patiently(hub_id):
+            info = api.model_info(hub_id, timeout=ANSWER_TIMEOUT_S, files_metadata=True)
         files = _wanted_files(hub_id, info) if weights else _small_files(info)
         if reason := other_purpose(getattr(info, "config", None) or {}):
             raise ModelUnavailable(f"{hub_id} {reason}")
@@ -72,6 +75,18 @@ def download(hub_id: str, progress: Callable[[str], None], *, api: HfApi | None 
         folder = Path(api.snapshot_download(hub_id, revision=info.sha, allow_patterns=list(files)))
     check_folder(folder, hub_id, weights=weights)
     return folder
+
+
+@contextlib.contextmanager
+def patiently(hub_id: str, after_s: float = PATIENCE_S) -> Iterator[None]:
+    """Around one question to the hub: whoever waits longer than a moment for its answer is told what is waited for."""
+    said = threading.Timer(after_s, log.warning, ("Waiting for the hub to answer about %s", hub_id))
+    said.daemon = True
+    said.start()
+    try:
+        yield
+    finally:
+        said.cancel()
 
 
 @contextlib.contextmanager

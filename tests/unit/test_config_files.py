@@ -13,16 +13,17 @@ import pytest
 from kvdemo.backend import Backend
 from kvdemo.errors import ModelUnavailable
 from kvdemo.facts.decision import InspectSpec
-from kvdemo.in_force import asked as deciding
-from kvdemo.in_force.asked import Asked
+from kvdemo.in_force.asked import Asked, decision
 from kvdemo.models.config import read_config, read_generation_config
 from kvdemo.models.conversion import convert, converted_folder
+from kvdemo.models.hub import patiently
 from kvdemo.models.loader import load, unpack_gguf
 from kvdemo.models.source import ModelSource, resolve
 from kvdemo.models.thread import ModelThread
 from kvdemo.settings import Settings
 from kvdemo.surroundings import direct_to_this_machine
 from tests.model_files import write_tiny_gguf
+from tests.served import wait_until
 from tests.tiny import tiny_model
 from tests.unit.test_loader import FakeHub
 
@@ -53,10 +54,10 @@ def test_of_a_hub_model_that_is_not_here_both_files_are_asked_for(
     hub: Any = FakeHub(write_files(tmp_path / "hub", generation_config, use_cache=False), [])
     settings = Settings(home=tmp_path)
     asked = Asked({}, read_config(ON_THE_HUB, settings, api=hub), read_generation_config(ON_THE_HUB, settings, api=hub))
-    decision = deciding.decision(asked, settings)
+    found = decision(asked, settings)
     assert hub.fetched == ["config.json", "generation_config.json"]
-    assert (decision.source, decision.value) == (source, value)
-    assert decision.has_generation_config is (generation_config is not None)
+    assert (found.source, found.value) == (source, value)
+    assert found.has_generation_config is (generation_config is not None)
 
 
 def test_a_hub_that_cannot_be_reached_is_not_told_as_a_file_that_is_missing(tmp_path: Path) -> None:
@@ -172,3 +173,12 @@ def test_a_hub_that_does_not_work_is_asked_once_and_not_waited_for(tmp_path: Pat
             read_config(ON_THE_HUB, Settings(home=tmp_path), api=hub)
         server.shutdown()
     assert Broken.asked == ["/owner/name/resolve/main/config.json"]
+
+
+def test_who_waits_for_the_hub_is_told_so_and_who_does_not_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with patiently("owner/name", after_s=60):
+        pass
+    assert caplog.messages == []
+    with patiently("owner/name", after_s=0):
+        wait_until(lambda: caplog.messages, "it is said")
+    assert caplog.messages == ["Waiting for the hub to answer about owner/name"]
