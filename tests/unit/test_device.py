@@ -8,16 +8,20 @@ from kvdemo.generation.device import CpuDevice, CudaDevice, MpsDevice, device_of
 
 
 class FakeCuda:
-    """Stands in for torch.cuda: a device whose work takes 0.25 s after every forward has returned."""
+    """Stands in for torch.cuda; remembers when its work was done."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.done_s: list[float] = []
         self.allocated = 30
         self.peak = 130
 
     def synchronize(self) -> None:
         self.calls.append("synchronize")
-        time.sleep(0.25)  # the device's own time, which a clock must not miss
+        begun_s = time.perf_counter()
+        while time.perf_counter() == begun_s:  # the device's own time, one tick of the clock
+            pass
+        self.done_s.append(time.perf_counter())
 
     def reset_peak_memory_stats(self) -> None:
         self.calls.append("reset")
@@ -45,10 +49,9 @@ class FakeMps:
 def test_an_accelerator_is_waited_for_before_the_clock_is_read_at_both_ends() -> None:
     cuda = FakeCuda()
     device = CudaDevice(cuda)
-    start = device.now_s()
-    elapsed_s = device.now_s() - start
+    read_s = [device.now_s(), device.now_s()]
     assert cuda.calls == ["synchronize", "synchronize"]
-    assert elapsed_s >= 0.25
+    assert all(read >= done for read, done in zip(read_s, cuda.done_s, strict=True))
 
 
 def test_mps_has_its_own_call() -> None:

@@ -146,6 +146,13 @@ def test_no_test_patches_a_module() -> None:
     assert [path.name for path in files if patching.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_no_test_waits_by_sleeping() -> None:
+    """What a test waits for it asks for (wait_until), or is told by an event."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    waits = re.compile(r"(?<![\w\"'])(time\.)?sleep\([^)]|wait_for_timeout\(")
+    assert [path.name for path in files if waits.search(path.read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(kvdemo.__path__, "kvdemo.")])
 def test_every_name_a_module_offers_is_there(module: str) -> None:
     if module.endswith("__main__"):
