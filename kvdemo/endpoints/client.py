@@ -67,7 +67,12 @@ class Client:
     ) -> None:
         self.target, self.patience, self._clock, self._key = target, patience or Patience(), clock, key
         self._with_usage = True
-        headers = {"Host": target.authority, "User-Agent": "kvdemo", "Accept-Encoding": "identity"}
+        headers = {
+            "Host": target.authority,
+            "User-Agent": "kvdemo",
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+        }
         if key:
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
