@@ -14,7 +14,7 @@ import pytest
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps
 from kvdemo.experiments.pieces import plain
-from kvdemo.facts.events import GenerationEvent
+from kvdemo.facts.events import GenerationEvent, Working
 from kvdemo.facts.load import ManyRequest
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Progress
@@ -245,6 +245,19 @@ def test_each_subject_is_told_as_soon_as_it_is_judged() -> None:
     progress = [step for step in steps if isinstance(step, Progress)]
     assert [step.done for step in progress] == sorted(step.done for step in progress)
     assert all(step.of is not None and step.done <= step.of for step in progress)
+
+
+def test_pieces_that_come_by_themselves_are_not_each_told_as_progress() -> None:
+    """A page draws what is told: dozens of tokens a second would keep it busy with nothing else."""
+    engine = EngineBehind()
+
+    def piecewise(request: GenerationRequest) -> Iterator[GenerationEvent]:
+        yield from (Working(0.0) for _ in range(50))
+        yield from engine.run(request)
+
+    steps = endpoint(EndpointSpec(requests=20, seconds=3600), replace(engine.bench(), run=piecewise))
+    told_of = [step for step in steps if isinstance(step, Progress)]
+    assert len(told_of) <= 2 * engine.sent
 
 
 def test_its_document_says_what_was_promised() -> None:

@@ -43,6 +43,7 @@ TIMES_SHORT, TIMES_STEP = 3.0, 3.0  # what "clearly longer" is: of the short pro
 SHORT_TOKENS = 100  # of a short prompt with its template, until the server has said how many
 LONG_PROMPTS = 3 * MIN_ROUNDS + 1  # that are sent of the chosen length: long, cold, warm, and one to begin with
 MOST_ROUNDS, LOOK_EVERY = 2 * MIN_ROUNDS, 3
+TOLD_EVERY_S = 0.5
 MARGIN_TOKENS = 64  # of an answer, and of a template
 LOOSE_TOKENS = 16  # by which two prompts of one length may differ
 REQUESTS = 5 + 4 * MIN_ROUNDS + 1 + MIN_ROUNDS * sum(AT_ONCE)
@@ -88,6 +89,7 @@ class Check:
         self.runs: list[RunRecord] = []
         self.at_once: list[AtOnce] = []
         self.ends: list[Ended] = []
+        self.told, self.told_s = ("", 0), 0.0
 
     def result(self) -> EndpointResult:
         """Everything so far."""
@@ -292,7 +294,10 @@ class Check:
         try:
             while True:
                 step: Step = next(playing)
-                yield self.progress(f"{SUBJECTS[subject]}. {step.phase}") if isinstance(step, Progress) else step
+                if not isinstance(step, Progress):
+                    yield step
+                elif self.is_news(step.phase):
+                    yield self.progress(f"{SUBJECTS[subject]}. {step.phase}")
         except StopIteration as end:
             why = end.value
         finally:
@@ -345,6 +350,14 @@ class Check:
     def progress(self, phase: str) -> Progress:
         planned = min(max(REQUESTS, self.budget.requests_sent), self.spec.requests)
         return Progress(phase, self.budget.requests_sent, planned, self.budget.elapsed_s)
+
+    def is_news(self, phase: str) -> bool:
+        """Another request, or half a second: a server tells every piece by itself, and a page would draw each."""
+        now_s = self.bench.clock()
+        if (phase, self.budget.requests_sent) == self.told and now_s - self.told_s < TOLD_EVERY_S:
+            return False
+        self.told, self.told_s = (phase, self.budget.requests_sent), now_s
+        return True
 
     def ended(self, requests: int = 1, tokens: int = 0) -> bool:
         """Is it over, before so much more is spent?"""
