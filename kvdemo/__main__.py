@@ -15,6 +15,10 @@ def run() -> int:
         from kvdemo.cli import page
 
         return page.main(program())
+    if sys.argv[1] == "watch":  # somebody's program: streams, signals and environment are its own
+        from kvdemo.cli import watch
+
+        return watch.main(sys.argv[2:])
     make_streams_forgiving()
     # Before anything else is imported, which takes a moment, too.
     new_line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""

@@ -37,6 +37,17 @@ MOVED = {
 """Switches that compare once had, and the commands that have them now."""
 
 
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Of a command that reads its own arguments."""
+
+
+def watch(context: typer.Context) -> None:
+    """Run your script and say what its generate calls do with a cache."""
+    from kvdemo.cli import watch as command
+
+    raise typer.Exit(command.main(context.args))
+
+
 def about() -> None:
     """What a KV cache buys, and what it costs, on a real language model."""
 
@@ -47,6 +58,9 @@ def commands(table: Table, follow: Follow) -> typer.Typer:
     app.callback()(about)
     app.command("chat")(chat)
     for question in table:
+        if question.command == "watch":
+            app.command("watch", context_settings=PASSED_ON, add_help_option=False)(watch)
+            continue
         app.command(question.command)(command_of(question, table, follow))
     app.command("replay")(replay)
     app.command("memory")(memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.experiments.question import AnyResult, Question
+from kvdemo.questions.application.question import APPLICATION
 from kvdemo.questions.conversations.question import CONVERSATIONS
 from kvdemo.questions.endpoint.question import ENDPOINT
 from kvdemo.questions.faster.question import FASTER
@@ -16,7 +17,7 @@ from kvdemo.questions.prompts.question import PROMPTS
 __all__ = ["QUESTIONS", "Table", "asked_by", "question_of"]
 
 Table = tuple[Question[Any, Any], ...]
-QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, LOAD, ENDPOINT, CONVERSATIONS)
+QUESTIONS: Table = (FASTER, PROMPTS, GROW, PREFIX, LOAD, ENDPOINT, CONVERSATIONS, APPLICATION)
 
 
 def asked_by(spec: object, table: Table = QUESTIONS) -> Question[Any, Any]:

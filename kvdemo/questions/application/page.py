@@ -1,0 +1,55 @@
+"""My application: the command to type, and results of it opened. The page never runs a script, so there is no Run in sight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from kvdemo.components.form_parts import run_line
+from kvdemo.components.markup import fragment, text
+from kvdemo.components.so_far import SoFar
+from kvdemo.experiments.question import Form, FormBackend, Page
+from kvdemo.questions.application import words
+from kvdemo.questions.application.spec import ApplicationSpec
+from kvdemo.settings import Settings
+
+__all__ = ["PAGE", "form"]
+
+SAID = (
+    "Your script runs where it belongs, on your command line; this page never runs one. Type this, then open result.json "
+    "with “Open a saved result” above."
+)
+COMMANDS = """\
+kvdemo watch --json result.json your_script.py --your arguments
+kvdemo watch --json result.json -m your.module
+kvdemo watch --compare none,as-is --rounds 6 --json result.json your_script.py"""
+
+
+def form(backend: FormBackend, settings: Settings) -> Form:
+    """Lay it out in the current Blocks."""
+    with gr.Column(elem_classes="kv-card", elem_id="compare-application-form"):
+        fragment(
+            f'<p class="kv-small kv-about">{text(SAID)}</p>'
+            f'<div class="kv-code"><pre class="kv-text" tabindex="0">{text(COMMANDS)}</pre></div>',
+            elem_id="compare-application-about",
+        )
+        with gr.Row(visible=False):  # what every question has; here nothing can be run
+            nothing, start, stop = run_line(
+                lambda: gr.Textbox(label="Program", elem_id="compare-application-program"), "application"
+            )
+        place = fragment(elem_id="compare-application-notice")
+    return Form([nothing], start, stop, place)
+
+
+def read(backend: FormBackend, program: Any) -> ApplicationSpec:
+    return ApplicationSpec(program)
+
+
+PAGE = Page(
+    form=form,
+    read=read,
+    figures=("time", "forwards"),
+    live=lambda _spec, _rows: SoFar(words.so_far),
+    labels={"program": "Program"},
+)
