@@ -21,6 +21,8 @@ from kvdemo.facts.records import RunRecord, Status
 from kvdemo.facts.results import PreparedPrefix
 from kvdemo.in_force.advice import advise
 from kvdemo.planner.plan import make_plan
+from kvdemo.questions.application.run import ratios_of
+from kvdemo.questions.application.spec import ApplicationResult, ApplicationSpec, ArmOfProgram, ProgramRun
 from kvdemo.questions.conversations.run import totals_of
 from kvdemo.questions.conversations.spec import (
     BadLine,
@@ -42,6 +44,7 @@ from kvdemo.questions.prefix.run import summarise_prefix
 from kvdemo.questions.prefix.spec import PrefixPair, PrefixResult, PrefixSpec
 from kvdemo.questions.prompts.run import compare_set
 from kvdemo.questions.prompts.spec import PromptResult, PromptSetResult, PromptSetSpec
+from kvdemo.watching.record import Call, Script, Setting, Watched
 from tests.engine_behind import EngineBehind
 from tests.made_up_model import ENVIRONMENT, MODEL, PER_TOKEN, ROWS
 from tests.many import many_record
@@ -250,7 +253,45 @@ def endpoint_of(engine: EngineBehind | None = None) -> EndpointResult:
     return result
 
 
+def application_of(*, cached: bool = True) -> ApplicationResult:
+    """A program that generated once, and was run without a cache, too."""
+    read = (0, 4, 5, 6) if cached else (0, 0, 0, 0)
+    computed = (4, 1, 1, 1) if cached else (4, 5, 6, 7)
+    call = Call(
+        where="summarise <b>.py:41",
+        how="generate",
+        model_type="llama",
+        batch_size=1,
+        use_cache=Setting(cached, "library default" if cached else "config.json"),
+        cache_class="DynamicCache" if cached else None,
+        positions_computed=computed,
+        positions_read=read,
+        prompt_tokens=4,
+        new_tokens=4,
+        reused_tokens=0,
+        generation_s=0.4,
+        ttft_s=0.1,
+        tpot_s=0.1,
+        peak_cache_bytes=7 * PER_TOKEN if cached else 0,
+        finish_reason="length",
+        peak_cache_tokens=7 if cached else 0,
+        cached=cached,
+        model=MODEL.name,
+    )
+    watched = Watched("summarise.py", (call,), Script(0, 2.0, 0.4, 1.6), (MODEL,), ENVIRONMENT)
+    spec = ApplicationSpec("summarise.py", compare=("none", "as-is"), rounds=6)
+    runs = tuple(
+        ProgramRun(arm, "ok", number, order, exit_code=0, wall_s=1.6 + took, generation_s=took, calls=1)
+        for number in range(1, 7)
+        for order, (arm, took) in enumerate((("none", 1.2 + number / 100), ("as-is", 0.4)))
+    )
+    arms = (ArmOfProgram("none", "the cache off"), ArmOfProgram("as-is", "as it is", cached=cached))
+    ratios = ratios_of(spec.compare, runs)
+    return ApplicationResult(spec, MODEL, ENVIRONMENT, watched, arms, runs, ratios)
+
+
 RESULTS: dict[str, Callable[[], AnyResult]] = {
+    "application": application_of,
     "faster": lambda: result_of(rounds=2, new_tokens=12),
     "prompts": lambda: prompt_set_of(("one", "two")),
     "grow": lambda: growth_of(prompts=(16, 32), answers=(4, 8)),

@@ -50,6 +50,7 @@ class Row:
 
     small    values of the form by element, so that it runs quickly; bad: one that is refused, under the name `named`
     drawn    whether that much is enough for a chart
+    asked_here  False: the page and the tests' command line run nothing, since it is somebody's program that is run
     command  arguments that ask it quickly; bad_command: that are refused, with the field's name
     """
 
@@ -62,6 +63,7 @@ class Row:
     field: str
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     drawn: bool = True
+    asked_here: bool = True
 
 
 ROWS = {
@@ -134,6 +136,16 @@ ROWS = {
         bad_command=("--requests", "0"),
         field="requests",
     ),
+    "application": Row(
+        result=RESULTS["application"],
+        small={},
+        bad={},
+        named="Program: ",
+        command=(),
+        bad_command=("--rounds", "0"),
+        field="script",
+        asked_here=False,
+    ),
     "soon": Row(
         result=soon_of,
         small={},
@@ -155,6 +167,14 @@ def test_every_row_of_the_table_is_in_this_matrix() -> None:
 def question(request: pytest.FixtureRequest) -> Question[Any, Any]:
     asked: Question[Any, Any] = request.param
     return asked
+
+
+@pytest.fixture
+def asked(question: Question[Any, Any]) -> Question[Any, Any]:
+    """A question that can be asked here: tests/unit/test_watch.py runs somebody's programs."""
+    if not ROWS[question.key].asked_here:
+        pytest.skip("the page runs nobody's program")
+    return question
 
 
 @cache  # results are frozen
@@ -200,7 +220,8 @@ def test_it_is_on_the_page_among_the_questions(demo: gr.Blocks, question: Questi
         assert f"compare-{question.key}-{part}" in blocks
 
 
-def test_it_runs_on_the_page(demo: gr.Blocks, backend: FakeBackend, question: Question[Any, Any]) -> None:
+def test_it_runs_on_the_page(demo: gr.Blocks, backend: FakeBackend, asked: Question[Any, Any]) -> None:
+    question = asked
     views = told(demo, question, ROWS[question.key].small)
     last, key = views[-1], f"compare-{question.key}"
     assert type(backend.asked_specs[-1]) is question.spec
@@ -214,13 +235,14 @@ def test_it_runs_on_the_page(demo: gr.Blocks, backend: FakeBackend, question: Qu
 
 
 def test_bad_input_is_refused_on_the_page_by_the_name_of_its_field(
-    demo: gr.Blocks, backend: FakeBackend, question: Question[Any, Any]
+    demo: gr.Blocks, backend: FakeBackend, asked: Question[Any, Any]
 ) -> None:
-    asked, row = len(backend.asked_specs), ROWS[question.key]
+    question = asked
+    before, row = len(backend.asked_specs), ROWS[question.key]
     (only,) = told(demo, question, {**row.small, **row.bad})
     assert row.named in only[f"compare-{question.key}-notice"]
     assert f"compare-{question.key}-headline" not in only, "what stood there stays"
-    assert len(backend.asked_specs) == asked, "nothing runs"
+    assert len(backend.asked_specs) == before, "nothing runs"
 
 
 def test_its_recorded_example_is_shown_when_it_is_looked_at(demo: gr.Blocks, question: Question[Any, Any]) -> None:
@@ -267,16 +289,17 @@ def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Question[
 
 
 def test_its_command_asks_it_prints_it_and_writes_every_file(
-    question: Question[Any, Any],
+    asked: Question[Any, Any],
     at_work: Path,
     model: Path,
     url_of_a_server: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    question = asked
     files = ("--json", "a.json", "--report", "a.html", "--csv", "a.csv")
-    asked = [url_of_a_server if word == URL else word for word in ROWS[question.key].command]
-    named = ["--model", MODEL_ID if url_of_a_server in asked else str(model)]
-    status = main([question.command, *asked, *named, *files], TABLE)
+    words = [url_of_a_server if word == URL else word for word in ROWS[question.key].command]
+    named = ["--model", MODEL_ID if url_of_a_server in words else str(model)]
+    status = main([question.command, *words, *named, *files], TABLE)
     out = capsys.readouterr().out
     assert status == 0, out
     result = from_any_document(loads((at_work / "a.json").read_bytes()), TABLE)
@@ -289,8 +312,9 @@ def test_its_command_asks_it_prints_it_and_writes_every_file(
 
 
 def test_bad_input_is_refused_by_its_command_in_one_line_with_the_field(
-    question: Question[Any, Any], at_work: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    asked: Question[Any, Any], at_work: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    question = asked
     row = ROWS[question.key]
     assert main([question.command, *row.bad_command, "--model", str(model), "--json", "-"], TABLE) == 2
     out, err = capsys.readouterr()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_parts import run_line
-from kvdemo.components.markup import fragment, text
+from kvdemo.components.markup import code_block, fragment, text
 from kvdemo.components.so_far import SoFar
 from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.questions.application import words
@@ -30,8 +31,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
     """Lay it out in the current Blocks."""
     with gr.Column(elem_classes="kv-card", elem_id="compare-application-form"):
         fragment(
-            f'<p class="kv-small kv-about">{text(SAID)}</p>'
-            f'<div class="kv-code"><pre class="kv-text" tabindex="0">{text(COMMANDS)}</pre></div>',
+            Markup('<p class="kv-small kv-about">{}</p>{}').format(text(SAID), code_block(COMMANDS)),
             elem_id="compare-application-about",
         )
         with gr.Row(visible=False):  # what every question has; here nothing can be run

@@ -8,6 +8,7 @@ from typing import Any
 from kvdemo.experiments.question import Page, Question
 from kvdemo.questions.application import words
 from kvdemo.questions.application.document import document, read
+from kvdemo.questions.application.evidence import evidence
 from kvdemo.questions.application.run import not_here
 from kvdemo.questions.application.spec import ApplicationResult, ApplicationSpec
 from kvdemo.questions.application.tables import application_table, call_rows
@@ -51,7 +52,8 @@ APPLICATION = Question(
     ),
     unit="calls",
     needs="nothing",
-    settles=(1, 2, 3, 4, 5, 9),
+    settles=(1, 2, 3, 4),
+    evidence=evidence,
     spec=ApplicationSpec,
     result=ApplicationResult,
     run=not_here,

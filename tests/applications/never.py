@@ -1,0 +1,1 @@
+print("the text comes from elsewhere")

@@ -1,0 +1,9 @@
+import sys
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+inputs = tokenizer("The quick brown fox", return_tensors="pt")
+output = model.generate(**inputs, max_new_tokens=8, do_sample=False, eos_token_id=None)
+print("made", output.shape[1], "tokens with", sys.argv[2:])

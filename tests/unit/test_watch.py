@@ -1,0 +1,260 @@
+"""kvdemo watch finds the truth about programs as their owners write them, and leaves them as they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers.generation.utils import GenerationMixin
+from transformers.modeling_utils import PreTrainedModel
+
+import kvdemo
+from tests.tiny import tiny_model, tiny_tokenizer
+
+APPLICATIONS = Path(__file__).resolve().parents[1] / "applications"
+ROOT = APPLICATIONS.parents[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_model().save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    (path / "generation_config.json").write_text(
+        '{"eos_token_id": 256}'
+    )  # as published ones are: silent about the cache
+    return path
+
+
+@pytest.fixture(scope="module")
+def without_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As training leaves a model: use_cache is off in config.json, and there is no generation_config.json."""
+    path = tmp_path_factory.mktemp("models") / "off"
+    tiny_model().save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "use_cache": False}))
+    (path / "generation_config.json").unlink()
+    return path
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+    record: dict[str, Any]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = self.record["calls"]
+        return calls
+
+
+def watched(tmp_path: Path, *words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
+    """A program of tests/applications with its arguments, watched in a process of its own."""
+    written = tmp_path / "watch.json"
+    program = ["-m", str(words[0])] if module else [str(APPLICATIONS / str(words[0]))]
+    done = subprocess.run(
+        [sys.executable, "-m", "kvdemo", "watch", "--json", written, *switches, *program, *map(str, words[1:])],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+        check=False,
+    )
+    record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+    return Ran(done.returncode, done.stdout, done.stderr, record)
+
+
+def test_a_plain_program_is_told_with_its_cache_its_proof_and_who_decided(tmp_path: Path, folder: Path) -> None:
+    ran = watched(tmp_path, "plain.py", folder, "--two", "words", switches=["--expect", "cached"])
+    assert (ran.status, ran.out) == (0, "made 27 tokens with ['--two', 'words']\n")
+    (call,) = ran.calls
+    assert call["where"].startswith("plain.py:")
+    assert call["use_cache"] == {"value": True, "source": "library default"}
+    assert (call["cache_class"], call["batch_size"], call["model_type"]) == ("DynamicCache", 1, "llama")
+    assert call["positions_computed"] == [19, *[1] * 7]
+    assert call["positions_read"] == [0, *range(19, 26)]
+    assert (call["prompt_tokens"], call["new_tokens"], call["reused_tokens"]) == (19, 8, 0)
+    assert call["finish_reason"] == "length"
+    assert ran.record["verdict"]["cached"] is True
+    assert ran.record["script"]["exit_code"] == 0
+    assert "cache         in use: DynamicCache, left at the library's default" in ran.err
+    assert "proof         forwards saw 19, 1, 1, 1 ... tokens" in ran.err
+    assert "Nothing to change for speed: the cache is on." in ran.err
+
+
+def test_a_config_that_switches_the_cache_off_is_found_and_the_expectation_is_not_met(
+    tmp_path: Path, without_cache: Path
+) -> None:
+    ran = watched(tmp_path, "plain.py", without_cache, switches=["--expect", "cached"])
+    assert ran.status == 1
+    (call,) = ran.calls
+    assert call["use_cache"] == {"value": False, "source": "config.json"}
+    assert call["positions_computed"] == list(range(19, 27))
+    assert ran.record["verdict"]["cached"] is False
+    assert "config.json" in ran.record["verdict"]["sentence"]
+
+
+@pytest.mark.slow
+def test_batches_and_beams_are_counted_over_their_rows(tmp_path: Path, folder: Path) -> None:
+    one, beams = watched(tmp_path, "batch.py", folder).calls
+    assert (one["batch_size"], one["rows"], one["positions_computed"]) == (3, 3, [45, 3, 3, 3, 3])
+    assert (beams["batch_size"], beams["beams"], beams["rows"]) == (3, 2, 6)
+    assert beams["cached"] is True
+
+
+def test_a_cache_kept_between_calls_is_told_with_how_much_each_call_reused(tmp_path: Path, folder: Path) -> None:
+    calls = watched(tmp_path, "chat_kept.py", folder).calls
+    assert [call["reused_tokens"] for call in calls] == [0, 16, 29]
+    assert {call["cache_origin"] for call in calls} == {"handed over"}
+
+
+@pytest.mark.parametrize(
+    ("way", "cached", "computed"), [("kept", True, [4, 1, 1, 1, 1, 1]), ("bare", False, [4, 5, 6, 7, 8, 9])]
+)
+def test_a_loop_of_ones_own_is_seen_by_its_forwards(
+    tmp_path: Path, folder: Path, way: str, cached: bool, computed: list[int]
+) -> None:
+    ran = watched(tmp_path, "own_loop.py", folder, way)
+    (call,) = ran.calls
+    assert (call["how"], call["cached"], call["positions_computed"]) == ("own loop", cached, computed)
+    assert ran.record["verdict"]["cached"] is cached
+
+
+@pytest.mark.slow
+def test_a_pipeline_is_a_call_of_generate(tmp_path: Path, folder: Path) -> None:
+    (call,) = watched(tmp_path, "with_pipeline.py", folder).calls
+    assert (call["how"], call["new_tokens"]) == ("generate", 6)
+    assert call["where"].startswith("with_pipeline.py:")
+
+
+@pytest.mark.slow
+def test_the_model_that_assists_is_counted_apart(tmp_path: Path, folder: Path) -> None:
+    (call,) = watched(tmp_path, "assisted.py", folder).calls
+    assert call["new_tokens"] == 8
+    assert call["assistant"]["forwards"] > 0
+
+
+@pytest.mark.slow
+def test_continuous_batching_goes_around_generate_and_is_seen_all_the_same(tmp_path: Path, folder: Path) -> None:
+    ran = watched(tmp_path, "many.py", folder)
+    assert {call["how"] for call in ran.calls} == {"generate_batch"}
+    assert sum(call["new_tokens"] for call in ran.calls) == 8
+
+
+@pytest.mark.slow
+def test_calls_in_threads_are_told_apart(tmp_path: Path, folder: Path) -> None:
+    calls = watched(tmp_path, "threads.py", folder).calls
+    assert sorted(call["prompt_tokens"] for call in calls) == [3, 6]
+    assert all(call["positions_computed"] == [call["prompt_tokens"], 1, 1, 1, 1] for call in calls)
+
+
+def test_a_program_that_never_generates_is_told_to_look_elsewhere(tmp_path: Path) -> None:
+    ran = watched(tmp_path, "never.py")
+    assert (ran.status, ran.out, ran.calls) == (0, "the text comes from elsewhere\n", [])
+    assert "generate was never called: this text comes from elsewhere; use the endpoint check" in ran.err
+
+
+def test_a_program_that_fails_fails_as_it_did_and_what_was_seen_is_kept(tmp_path: Path, folder: Path) -> None:
+    ran = watched(tmp_path, "fails.py", folder)
+    assert ran.status == 1
+    assert "LookupError: as it always did" in ran.err
+    assert len(ran.calls) == 1
+
+
+def test_a_module_has_its_relative_imports_its_name_and_its_exit_status(tmp_path: Path, folder: Path) -> None:
+    ran = watched(tmp_path, "tests.applications.package", folder, module=True)
+    assert (ran.status, ran.out) == (3, "7\n")
+    assert ran.calls[0]["where"].startswith("tests/applications/package/answers.py:") or ran.calls[0][
+        "where"
+    ].startswith("answers.py:")
+
+
+@pytest.mark.slow
+def test_stdout_holds_the_document_and_nothing_else_where_it_is_asked_for(tmp_path: Path, folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvdemo", "watch", "--json", "-", APPLICATIONS / "plain.py", folder],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+        check=False,
+    )
+    assert json.loads(done.stdout)["kind"] == "watch"
+    assert "made 27 tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["nowhere.py"], "script"),
+        ([], "script"),
+        (["--expect", "maybe", "plain.py"], "expect"),
+        (["--rounds", "x", "--compare", "none,as-is", str(APPLICATIONS / "plain.py")], "rounds"),
+        (["--compare", "none,nonsense", str(APPLICATIONS / "plain.py")], "compare"),
+        (["--compare", "python=/nowhere/python", str(APPLICATIONS / "plain.py")], "compare"),
+    ],
+)
+def test_wrong_input_is_one_line_with_its_field(
+    words: list[str], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kvdemo.cli.watch import main
+
+    words = [str(APPLICATIONS / word) if word == "plain.py" else word for word in words]
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"kvdemo: {field}: ")
+
+
+def test_everything_that_is_patched_is_the_original_again() -> None:
+    def found() -> list[object]:
+        import threading
+
+        return [
+            GenerationMixin.__dict__["generate"],
+            GenerationMixin.__dict__["_prepare_cache_for_generation"],
+            PreTrainedModel.__dict__.get("__call__", torch.nn.Module.__dict__["__call__"]),
+            threading.Thread.__dict__["start"],
+            transformers.ContinuousBatchingManager.__dict__["start"],
+        ]
+
+    before, model = found(), tiny_model()
+    ids = torch.tensor([[1, 2, 3]])
+    with kvdemo.watch() as seen:
+        model.generate(ids, max_new_tokens=3, do_sample=False, eos_token_id=None)
+        assert found() != before
+    assert all(one is other for one, other in zip(found(), before, strict=True))
+    assert not model._forward_pre_hooks
+    assert seen.record().calls[0].positions_computed == (3, 1, 1)
+    watching = kvdemo.watch()
+    with pytest.raises(KeyboardInterrupt), watching:
+        raise KeyboardInterrupt
+    assert all(one is other for one, other in zip(found(), before, strict=True))
+
+
+@pytest.mark.slow
+def test_a_comparison_overrides_the_cache_and_nothing_else(tmp_path: Path, without_cache: Path) -> None:
+    ran = watched(tmp_path, "plain.py", without_cache, switches=["--compare", "none,dynamic", "--rounds", "2"])
+    assert ran.status == 0
+    assert {run["arm"] for run in ran.record["runs"]} == {"none", "dynamic"}
+    computed = {run["arm"]: run["positions_computed"] for run in ran.record["runs"]}
+    assert computed == {"none": sum(range(19, 27)), "dynamic": 26}
+    assert {one["metric"] for one in ran.record["comparisons"]} == {"generation_s", "wall_s"}
+    assert all(one["same_output"] for one in ran.record["comparisons"])
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    code = "import sys, kvdemo; print([name for name in sys.modules if name.startswith(('kvdemo.', 'torch', 'transformers'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
