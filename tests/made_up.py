@@ -281,13 +281,16 @@ def application_of(*, cached: bool = True) -> ApplicationResult:
     watched = Watched("summarise.py", (call,), Script(0, 2.0, 0.4, 1.6), (MODEL,), ENVIRONMENT)
     spec = ApplicationSpec("summarise.py", compare=("none", "as-is"), rounds=6)
     runs = tuple(
-        ProgramRun(arm, "ok", number, order, exit_code=0, wall_s=1.6 + took, generation_s=took, calls=1)
+        ProgramRun(
+            arm, "ok", number, order, exit_code=0, wall_s=1.6 + took, generation_s=took, calls=1, token_ids=(((7, 8),),)
+        )
         for number in range(1, 7)
         for order, (arm, took) in enumerate((("none", 1.2 + number / 100), ("as-is", 0.4)))
     )
     arms = (ArmOfProgram("none", "the cache off"), ArmOfProgram("as-is", "as it is", cached=cached))
     ratios = ratios_of(spec.compare, runs)
-    return ApplicationResult(spec, MODEL, ENVIRONMENT, watched, arms, runs, ratios)
+    bare = tuple(replace(run, token_ids=None) for run in runs)  # ids are judged, and not kept
+    return ApplicationResult(spec, MODEL, ENVIRONMENT, watched, arms, bare, ratios)
 
 
 RESULTS: dict[str, Callable[[], AnyResult]] = {

@@ -184,7 +184,7 @@ for command in {("", *COMMANDS)!r}:
     sys.argv[1:] = [*command.split(), "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
         run()
-    assert "--model" in said.getvalue(), command
+    assert ("--expect" if command == "watch" else "--model") in said.getvalue(), command
 """
 
 

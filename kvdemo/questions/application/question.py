@@ -54,6 +54,7 @@ APPLICATION = Question(
     needs="nothing",
     settles=(1, 2, 3, 4),
     evidence=evidence,
+    example="application",
     spec=ApplicationSpec,
     result=ApplicationResult,
     run=not_here,

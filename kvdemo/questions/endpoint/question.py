@@ -68,6 +68,7 @@ ENDPOINT = Question(
     cold=False,
     settles=(1, 2),
     evidence=evidence,
+    example="endpoint",
     takes="up to 5 min",
     spec=EndpointSpec,
     result=EndpointResult,
