@@ -85,7 +85,7 @@ class Served:
     def many(self, request: ManyRequest, *, fresh: bool) -> Generator[Waiting | Working | ManyFinished, None, None]:
         """The requests at their times, each on a connection of its own, or one after the other; one that fails fails alone."""
         began_s = time.perf_counter()
-        told: queue.SimpleQueue[tuple[int, RunRecord, float]] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[tuple[int, RunRecord, float]] = queue.SimpleQueue()
 
         def ask(*indices: int) -> None:
             for index in indices:
@@ -93,7 +93,7 @@ class Served:
                 due_s = began_s + arrival.at_s
                 while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
                     self.stop.wait(left_s)
-                told.put((index, *self.kept(arrival, request, fresh, due_s)))
+                ended.put((index, *self.kept(arrival, request, fresh, due_s)))
 
         numbers = range(len(request.arrivals))
         lines = [tuple(numbers)] if request.serving == "one-by-one" else [(index,) for index in numbers]
@@ -104,7 +104,7 @@ class Served:
         try:
             while len(runs) < len(numbers):
                 try:
-                    index, run, ended_s = told.get(timeout=self.reader.every_s or 0.1)
+                    index, run, ended_s = ended.get(timeout=self.reader.every_s or 0.1)
                     runs[index], last_s = run, max(last_s, ended_s)
                 except queue.Empty:
                     yield Working(time.perf_counter() - began_s)

@@ -216,13 +216,13 @@ def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int
     reason = f"First difference at token {common + 1:,}." if differs else ""
     reused = min(common, len(token_ids) - 1)
 
-    def told(how: ReuseHow, reused_tokens: int, why: str = reason) -> Reuse:
+    def reuse(how: ReuseHow, reused_tokens: int, why: str = reason) -> Reuse:
         return Reuse(how, held, reused_tokens, why, kept_token, new_token)
 
     if reused == held:
-        return told("continued", reused)
+        return reuse("continued", reused)
     if reused == 0:
-        return told("refilled", 0)
+        return reuse("refilled", 0)
     # transformers calls a filled window, and states without their past, croppable, and refuses only when asked to
     try:
         cropped = strategy.keeping == "crop" and kept.cache.is_croppable
@@ -231,8 +231,8 @@ def _fit(kept: _Kept, strategy: Strategy, token_ids: tuple[int, ...], slots: int
     except RuntimeError:
         cropped = False
     if not cropped:
-        return told("refilled", 0, f"{reason} {_why_not_shortened(kept.cache)}".strip())
-    return told("cropped", reused)
+        return reuse("refilled", 0, f"{reason} {_why_not_shortened(kept.cache)}".strip())
+    return reuse("cropped", reused)
 
 
 def _why_not_shortened(cache: Cache) -> str:

@@ -80,8 +80,8 @@ def memory(
 
 def _measure(spec: MeasureSpec, model: str | None, json_to: str | None) -> None:
     with loaded_backend(model, spec.strategies) as backend, stopping_on_ctrl_c(backend) as interruption:
-        told = backend.measure_memory(spec, owner=OWNER, reader=MEASURING)
-        points = tuple(point for point in told if isinstance(point, MeasuredPoint))
+        steps = backend.measure_memory(spec, owner=OWNER, reader=MEASURING)
+        points = tuple(point for point in steps if isinstance(point, MeasuredPoint))
         document = backend.measured_document(points)
     written = write_all({"json": (json_to, lambda: document)})
     if json_to != "-":

@@ -26,12 +26,12 @@ def loading(backend: Backend) -> Iterator[None]:
     settled = threading.Event()
 
     def watch() -> None:
-        told = ""
+        shown = ""
         while not settled.wait(LOOK_S):
             status = backend.status()
             line = f"Loading {status.name}: {status.step}" if isinstance(status, Loading) else ""
-            if line and line != told:
-                told = line
+            if line and line != shown:
+                shown = line
                 print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 

@@ -46,12 +46,12 @@ def compare(
         gaps: dict[str, float | None] = {}
         if bench.gap is not None and reason not in ("stopped", "limit"):
             for row in running.to_measure_gaps():
-                told = partial(rounds.progress, f"{row.label}: comparing its logits, not timed")
-                yield told()
+                progress = partial(rounds.progress, f"{row.label}: comparing its logits, not timed")
+                yield progress()
                 with contextlib.suppress(KvdemoError):  # the figure is a supplement: without it the result stands
                     made = running.common_tokens(row.key)
                     measured = bench.gap(spec.prompt_of_run(), spec.strategies[0], row.key, made)
-                    gaps[row.key] = yield from with_progress(measured, told)
+                    gaps[row.key] = yield from with_progress(measured, progress)
         yield summarise(
             spec,
             running.runs,

@@ -64,7 +64,7 @@ def _commit() -> str | None:
     if root is None or not (root / ".git").exists():
         return None
     try:
-        told = subprocess.run(
+        git = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"],
             capture_output=True,
             text=True,
@@ -75,4 +75,4 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout.strip() or None
+    return git.stdout.strip() or None

@@ -83,20 +83,20 @@ def _render(loaded: LoadedModel, messages: tuple[Message, ...], notices: list[st
     """The ids by the first way of telling the template these messages in which all that a person wrote arrives."""
     refusal = ""
     for template, said_of_template in chat_templates(loaded.tokenizer.chat_template):
-        for told, in_parts, said_of_way in _ways(messages):
+        for tried, in_parts, said_of_way in _ways(messages):
             render = _Render(loaded.tokenizer, template, in_parts)
             try:
-                shape = _Shape.of(told, render)
+                shape = _Shape.of(tried, render)
                 if shape.left_out:
                     refusal = refusal or f"the model's chat template leaves out the {shape.left_out}"
                     continue
-                arrives = _in(render.text(told), told)
-                ids = render.ids(told)
+                arrives = _in(render.text(tried), tried)
+                ids = render.ids(tried)
             except Exception as error:  # a template is a program, and raises whatever it likes
                 refusal = refusal or refusal_of(error)
                 continue
             notices += [*said_of_template, *said_of_way, *([] if arrives else [TEXT_CHANGED])]
-            notices += _said_of_markers(told, _markers(loaded.tokenizer, shape.text))
+            notices += _said_of_markers(tried, _markers(loaded.tokenizer, shape.text))
             return ids
     raise InvalidRequest("messages", refusal or "the model names no chat template that can be used")
 
@@ -143,7 +143,7 @@ def _ways(messages: tuple[Message, ...]) -> list[tuple[tuple[Message, ...], bool
     ways: list[tuple[tuple[Message, ...], bool, list[str]]] = [(messages, False, [])]
     if folded != messages:
         ways.append((folded, False, [SYSTEM_FOLDED]))
-    return [*ways, *((told, True, [*said, IN_PARTS]) for told, _, said in ways)]
+    return [*ways, *((tried, True, [*said, IN_PARTS]) for tried, _, said in ways)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,9 +115,11 @@ class Templated:
 
     def _left_out(self, request: TemplateRequest, name: str | None, folded: bool, in_parts: bool) -> str:
         """What of a person's the template does not print: "message", "system prompt", "tool's answer" or ""."""
-        told = ("system", "user", "tool")
+        roles = ("system", "user", "tool")
         words = {
-            at: f"kvdemo{at}word" for at, one in enumerate(request.messages) if one.role in told and one.content.strip()
+            at: f"kvdemo{at}word"
+            for at, one in enumerate(request.messages)
+            if one.role in roles and one.content.strip()
         }
         stand_ins = tuple(
             TemplateMessage(one.role, words.get(at, one.content), one.reasoning, one.tool_calls, one.name, one.call_id)
@@ -149,13 +151,13 @@ class Templated:
 
 
 def _as_template_reads(message: TemplateMessage, in_parts: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    as_dict: dict[str, Any] = {"role": message.role, "content": message.content}
     if in_parts:
-        told["content"] = [{"type": "text", "text": message.content}]
+        as_dict["content"] = [{"type": "text", "text": message.content}]
     if message.reasoning:
-        told["reasoning_content"] = message.reasoning
+        as_dict["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        told["tool_calls"] = [
+        as_dict["tool_calls"] = [
             {
                 "type": "function",
                 **({"id": call.id} if call.id else {}),
@@ -164,10 +166,10 @@ def _as_template_reads(message: TemplateMessage, in_parts: bool) -> dict[str, An
             for call in message.tool_calls
         ]
     if message.name:
-        told["name"] = message.name
+        as_dict["name"] = message.name
     if message.call_id:
-        told["tool_call_id"] = message.call_id
-    return told
+        as_dict["tool_call_id"] = message.call_id
+    return as_dict
 
 
 def _folded(messages: tuple[TemplateMessage, ...]) -> tuple[TemplateMessage, ...]:

@@ -49,10 +49,10 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
         following = [head, timer, chat.form.fields["strategy"], chat.form.notes]
-        told = gr.on([demo.load, timer.tick], bound(status, backend, *following), None, following, **LIGHT)
-        told.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
-        told.then(bound(compare_tab.in_force, compare), None, compare.force, **LIGHT)
-        told.then(bound(compare_tab.judge_when_known, compare), compare.judged_by, compare.judged, **LIGHT)
+        status_known = gr.on([demo.load, timer.tick], bound(status, backend, *following), None, following, **LIGHT)
+        status_known.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
+        status_known.then(bound(compare_tab.in_force, compare), None, compare.in_force, **LIGHT)
+        status_known.then(bound(compare_tab.judge_when_known, compare), compare.judged_by, compare.judged, **LIGHT)
         arriving = bound(opened, backend, settings, tabs, memory)
         arrived = demo.load(arriving, None, [tabs, *memory.linked], **LIGHT)
         workload = wire_workload(compare.workload, kept, compare.starts, memory_tab.starts(memory), arrived)
@@ -66,9 +66,9 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
         memory_place.select(bound(memory_tab.seen, memory, backend), memory.asked, drawn, **LIGHT)
         arrived.then(bound(memory_tab.seen_on_arrival, memory, backend), memory.asked, drawn, **LIGHT)
         budget_known = bound(memory_tab.budget_known, memory, backend)
-        told.then(budget_known, [memory.choice["model"], *memory.budget[:2]], memory.budget, **LIGHT)
+        status_known.then(budget_known, [memory.choice["model"], *memory.budget[:2]], memory.budget, **LIGHT)
         came = bound(memory_tab.came, memory, backend)
-        told.then(came, [memory.looked, *memory.asked], memory.planned, **LIGHT)
+        status_known.then(came, [memory.looked, *memory.asked], memory.planned, **LIGHT)
         add_api(backend)
         demo.unload(bound(closed, backend, (*PLACES, *compare.places)))
     return demo

@@ -89,10 +89,10 @@ def mistake(endpoint: str, fields: Sequence[Field], body: bytes, *, by_name: boo
 
 def endpoints_of(app: Any) -> Endpoints:
     """The public endpoints of a Gradio app."""
-    told = app.get_blocks().get_api_info()["named_endpoints"]
+    named = app.get_blocks().get_api_info()["named_endpoints"]
     return {
         name.removeprefix("/"): [
             Field(one["parameter_name"], not one["parameter_has_default"]) for one in endpoint["parameters"]
         ]
-        for name, endpoint in told.items()
+        for name, endpoint in named.items()
     }

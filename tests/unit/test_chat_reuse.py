@@ -25,7 +25,7 @@ def told_of(conversation: Conversation) -> str:
     with gr.Blocks():
         parts = ChatReuse(gr.Button(), gr.Markdown())
     backend: Any = FakeBackend()
-    return str(tell(parts, backend, NOBODY, conversation, "Be brief.")[parts.told])
+    return str(tell(parts, backend, NOBODY, conversation, "Be brief.")[parts.words])
 
 
 def turn(question: str, answer: str) -> Turn:

@@ -22,7 +22,7 @@ from kvdemo.questions.grow.question import GROW
 from kvdemo.report.contents import command_line
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.reproduce import reproduce_script
-from kvdemo.ui.compare.change import arms, change_card, fastest
+from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
 from kvdemo.ui.compare.runs import Refused, Shown, run
 from tests.fake_backend import FakeBackend
 from tests.known import known, sure
@@ -77,7 +77,7 @@ def test_what_is_open_speaks_of_the_noise_and_of_no_gain() -> None:
 def test_nothing_is_to_choose_between_a_strategy_and_itself() -> None:
     result = noise_result()
     assert (arms(FASTER, result), fastest(FASTER, result), result.fastest) == ([], None, None)
-    assert change_card(FakeBackend(), FASTER, result, "dynamic") == ""
+    assert keep_card(FakeBackend(), FASTER, result, "dynamic") == ""
 
 
 def test_a_twin_that_was_lucky_is_not_the_fastest() -> None:

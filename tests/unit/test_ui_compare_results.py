@@ -23,9 +23,9 @@ from kvdemo.questions.grow.question import GROW
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.settings import Settings
 from kvdemo.ui.compare.beside import Beside, beside_layout, differences, side_by_side
-from kvdemo.ui.compare.change import change_card, fastest
 from kvdemo.ui.compare.files import FILES, content_of, read_result
-from kvdemo.ui.compare.force import force_line, in_force_line
+from kvdemo.ui.compare.in_force import decision_line, in_force_line
+from kvdemo.ui.compare.keep_this import fastest, keep_card
 from kvdemo.ui.compare.opened import example, recorded
 from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables
 from kvdemo.ui.compare.runs import shown
@@ -51,7 +51,7 @@ def differing(**verdict: Any) -> ComparisonResult:
 
 def test_what_is_in_force_is_one_sentence_with_its_conflicts_below() -> None:
     off = CacheDecision(False, "config.json", None, None, "sdpa", False, conflicts=("x <y>",))
-    line = force_line(off)
+    line = decision_line(off)
     assert "In force now: <strong>cache off</strong>: config.json says use_cache: false" in line
     assert "<li>x &lt;y&gt;</li>" in line
     assert "<strong>cache on</strong> (library default), DynamicCache, sdpa" in in_force_line(FakeBackend())
@@ -112,7 +112,7 @@ def test_the_fastest_arm_is_proposed_and_the_baseline_where_none_gained() -> Non
 
 
 def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
-    card = change_card(FakeBackend(), FASTER, RESULTS["faster"], "dynamic")
+    card = keep_card(FakeBackend(), FASTER, RESULTS["faster"], "dynamic")
     assert "    use_cache=True," in card
     assert "use_cache&quot;: true" in card
     assert card.count("kv-act-copy") >= 4
@@ -121,12 +121,12 @@ def test_keep_this_names_the_call_the_file_and_the_way_back() -> None:
 
 def test_the_way_back_of_a_model_that_is_not_loaded_is_not_made_up() -> None:
     foreign = result_of(rounds=1, model=replace(MODEL, name="other"))
-    assert "is not known here" in change_card(FakeBackend(), FASTER, foreign, "dynamic")
+    assert "is not known here" in keep_card(FakeBackend(), FASTER, foreign, "dynamic")
 
 
 @pytest.mark.parametrize("chosen", [None, 7, [], "magic", "static"])
 def test_an_arm_that_was_not_compared_changes_nothing(chosen: Any) -> None:
-    assert change_card(FakeBackend(), FASTER, RESULTS["faster"], chosen) == ""
+    assert keep_card(FakeBackend(), FASTER, RESULTS["faster"], chosen) == ""
 
 
 def test_a_set_and_a_growth_stand_for_their_longest_request() -> None:

@@ -28,11 +28,11 @@ def lint(tokens: Tokens, pages: Sequence[int] = (1,)) -> Lint:
     """Each case yes or no, with its first difference."""
     turns = _turns(ASKED, ANSWER, NEXT)
     called = TemplateMessage("assistant", tool_calls=(ToolCall("look_up", '{"word": "moon"}', "call00001"),))
-    told = TemplateMessage("tool", "A moon goes around a planet.", name="look_up", call_id="call00001")
+    tool_result = TemplateMessage("tool", "A moon goes around a planet.", name="look_up", call_id="call00001")
     with_tools = (
         Asked(TemplateRequest((ASKED,), (TOOL,)), called),
-        Asked(TemplateRequest((ASKED, called, told), (TOOL,)), ANSWER),
-        Asked(TemplateRequest((ASKED, called, told, ANSWER, NEXT), (TOOL,))),
+        Asked(TemplateRequest((ASKED, called, tool_result), (TOOL,)), ANSWER),
+        Asked(TemplateRequest((ASKED, called, tool_result, ANSWER, NEXT), (TOOL,))),
     )
     cases = {
         "over turns": turns,

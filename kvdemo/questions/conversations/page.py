@@ -107,8 +107,8 @@ def uploaded(limit_bytes: int, parts: tuple[Any, Any, Any], path: Any) -> dict[A
     said = f"{name[:80]}: {format_count(requests)} requests in {format_count(len(talks))} conversations"
     named = [f"Line {one.line:,}: {one.why}." for one in bad[:3]]
     more = [f"And {len(bad) - 3:,} more lines."] if len(bad) > 3 else []
-    told = notice("Not read:", [*named, *more]) if bad else ""
-    return {found: (talks, bad), about: _about(said), place: told}
+    refused = notice("Not read:", [*named, *more]) if bad else ""
+    return {found: (talks, bad), about: _about(said), place: refused}
 
 
 def _about(words: str) -> str:

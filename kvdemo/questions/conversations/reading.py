@@ -151,10 +151,10 @@ def _text(value: object, name: str) -> tuple[str, str]:
     thoughts: list[str] = []
     for part in value:
         kind = part.get("type", "text")
-        told = part.get("text", part.get(kind) if isinstance(kind, str) else None)
-        if kind not in ("text", *REASONING_PARTS) or not isinstance(told, str):
+        content = part.get("text", part.get(kind) if isinstance(kind, str) else None)
+        if kind not in ("text", *REASONING_PARTS) or not isinstance(content, str):
             raise InvalidRequest(name, f"has a part of type {str(kind)[:40]!r}; only text and reasoning are read")
-        (thoughts if kind in REASONING_PARTS else texts).append(told)
+        (thoughts if kind in REASONING_PARTS else texts).append(content)
     return "".join(texts), "".join(thoughts)
 
 

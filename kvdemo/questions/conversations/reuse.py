@@ -87,8 +87,8 @@ def _as_template_writes(tokens: Tokens, request: TemplateRequest, answer: Templa
         return ""
     own = text[len(prompt.text) :]
     own = own.split(tokens.end)[0] if tokens.end else own
-    told = [answer.reasoning, answer.content, *(call.name for call in answer.tool_calls)]
-    return own if all(part.strip() in own for part in told) else ""
+    parts = [answer.reasoning, answer.content, *(call.name for call in answer.tool_calls)]
+    return own if all(part.strip() in own for part in parts) else ""
 
 
 def reuse_of(tokens: Tokens, before: Sent | None, now: Sent, pages: Sequence[int]) -> TurnReuse:

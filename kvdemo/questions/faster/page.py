@@ -141,11 +141,11 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
     if len(prompt) > COUNTED_CHARS:
         return Markup('<div class="kv-count">{} characters</div>').format(format_count(len(prompt)))
     try:
-        told: str | tuple[Message, ...] = prompt
+        read: str | tuple[Message, ...] = prompt
         if mode == AS_CHAT:
             system = system_prompt if isinstance(system_prompt, str) else ""
-            told = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
-        tokens = backend.count_tokens(told)
+            read = (*((Message("system", system),) if system.strip() else ()), Message("user", prompt))
+        tokens = backend.count_tokens(read)
     except KvdemoError:
         return ""
     return Markup('<div class="kv-count">{} {}</div>').format(format_count(tokens), tokens_word(tokens))

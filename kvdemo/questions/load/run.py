@@ -55,7 +55,7 @@ def load(spec: LoadSpec, bench: Bench) -> Iterator[Step | LoadRound | LoadResult
                 reason = "budget"
                 break
             rounds = rounds_of(spec, bench, serve, number, Limits(spec.rounds, left_s, None, limit_s))
-            reason = yield from rounds.go(after_round=partial(told, rounds, number))
+            reason = yield from rounds.go(after_round=partial(finished_round, rounds, number))
             points.append(LoadPoint(number, tuple(run for _, _, run in rounds.outcomes)))
             if reason in ("stopped", "limit", "budget"):
                 break
@@ -135,7 +135,7 @@ def _record_of(
     raise RuntimeError("requests were served without a record of it")
 
 
-def told(rounds: Rounds[ModeRun], number: int, round_number: int) -> Iterator[LoadRound]:
+def finished_round(rounds: Rounds[ModeRun], number: int, round_number: int) -> Iterator[LoadRound]:
     runs = tuple(rounds.of_round(round_number).values())
     if runs:
         yield LoadRound(number, round_number, runs)

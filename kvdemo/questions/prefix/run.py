@@ -58,9 +58,9 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
 
     def kept(place: Place) -> Generator[Step, None, RunRecord]:
         if not prepared:
-            told = partial(rounds.progress, "processing the prefix once")
-            yield told()
-            prepared.append((yield from with_progress(shared.prepare(), told)))
+            progress = partial(rounds.progress, "processing the prefix once")
+            yield progress()
+            prepared.append((yield from with_progress(shared.prepare(), progress)))
         record = yield from attempt(shared.run, request(place), place)
         if place.warmup and record.status == "ok" and record.reused_tokens == 0:
             raise InvalidRequest("system_prompt", "the kept prefix was not used, so there is nothing to compare")

@@ -85,8 +85,8 @@ class Conversation:
 
     def messages(self, system_prompt: str = "") -> tuple[Message, ...]:
         """What the model is to read: the answered turns, then the last question."""
-        told: list[Message] = [Message("system", system_prompt)] if system_prompt.strip() else []
+        sent: list[Message] = [Message("system", system_prompt)] if system_prompt.strip() else []
         for turn in self.turns[:-1]:
             if turn.answer.strip():
-                told += [Message("user", turn.question), Message("assistant", turn.answer)]
-        return (*told, Message("user", self.turns[-1].question))
+                sent += [Message("user", turn.question), Message("assistant", turn.answer)]
+        return (*sent, Message("user", self.turns[-1].question))

@@ -96,12 +96,12 @@ def measure(
     longest: float,
 ) -> Iterator[Updates]:
     """The same turns once more, each with an empty cache; what was measured is drawn at the end."""
-    told: tuple[str, tuple[float | None, ...]] = ("", ())
+    so_far: tuple[str, tuple[float | None, ...]] = ("", ())
     settings = ChatSettings(system_prompt, strategy, max_new_tokens=longest)
     measured = chat_times.measured_without_reuse(backend, conversation, settings, owner_of(request, TIMES_PLACE))
-    for told in unhurried(measured):
-        yield {times.words: told[0], times.measure: gr.update(visible=False), times.stop: gr.update(visible=True)}
-    words, without_reuse = told
+    for so_far in unhurried(measured):
+        yield {times.words: so_far[0], times.measure: gr.update(visible=False), times.stop: gr.update(visible=True)}
+    words, without_reuse = so_far
     drawn = {**_drawn(times, conversation, without_reuse), times.words: words}
     yield {**drawn, times.without_reuse: without_reuse, times.stop: gr.update(visible=False)}
 

@@ -78,7 +78,7 @@ class ChatStepping:
     button: gr.Button
     layer: gr.Number
     head: gr.Number
-    told: gr.Markdown
+    words: gr.Markdown
     looked: gr.Markdown
     state: gr.State
 
@@ -160,12 +160,12 @@ def chat_stepping() -> ChatStepping:
     """One token for each press, and a look into the cache."""
     with gr.Accordion("Step by step", open=False, elem_id="chat-stepping", elem_classes="kv-more"):
         button = gr.Button("Next token", size="sm", elem_id="chat-step")
-        told = fragment(Markup('<p class="kv-said">{}</p>').format(STEPPING), elem_id="chat-step-told")
+        words = fragment(Markup('<p class="kv-said">{}</p>').format(STEPPING), elem_id="chat-step-told")
         with gr.Row():
             layer = gr.Number(0, label="Layer", precision=0, min_width=90, elem_id="chat-step-layer")
             head = gr.Number(0, label="KV head", precision=0, min_width=90, elem_id="chat-step-head")
         looked = fragment(elem_id="chat-step-look")
-    return ChatStepping(button, layer, head, told, looked, gr.State(Stepping()))
+    return ChatStepping(button, layer, head, words, looked, gr.State(Stepping()))
 
 
 def chat_files() -> ChatFiles:

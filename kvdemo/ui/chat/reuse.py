@@ -28,7 +28,7 @@ NOTHING_YET = "There is no answer yet to be reused."
 @dataclass(frozen=True, slots=True)
 class ChatReuse:
     button: gr.Button
-    told: gr.Markdown
+    words: gr.Markdown
 
 
 def chat_reuse() -> ChatReuse:
@@ -42,15 +42,15 @@ def tell(
     """Headline and misses of this conversation."""
     asked = asked_in(conversation, system_prompt)
     if not asked:
-        return {parts.told: notice(NOTHING_YET)}
+        return {parts.words: notice(NOTHING_YET)}
     spec = ConversationsSpec((Talk("this conversation", asked),))
     try:
         *_, result = backend.ask(spec, owner=owner_of(request, PLACE), reader=CHATTING)
     except KvdemoError as error:
-        return {parts.told: notice(refusal(error))}
+        return {parts.words: notice(refusal(error))}
     assert isinstance(result, ConversationsResult)
     question = question_of(result)
-    return {parts.told: headline_card(question, result) + result_tables(question, result)}
+    return {parts.words: headline_card(question, result) + result_tables(question, result)}
 
 
 def asked_in(conversation: Conversation, system_prompt: str) -> tuple[Asked, ...]:
@@ -64,8 +64,8 @@ def asked_in(conversation: Conversation, system_prompt: str) -> tuple[Asked, ...
             found.append(Asked(TemplateRequest(_told(read)), answer, tuple(ids) if ids else None))
     if not found:
         return ()
-    told = conversation.asked(NEXT).messages(system_prompt)
-    return (*found, Asked(TemplateRequest(_told(told))))
+    next_turn = conversation.asked(NEXT).messages(system_prompt)
+    return (*found, Asked(TemplateRequest(_told(next_turn))))
 
 
 def _told(messages: tuple[Message, ...]) -> tuple[TemplateMessage, ...]:

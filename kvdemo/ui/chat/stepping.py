@@ -34,14 +34,14 @@ NORMS = "How long the stored vectors are (L2 norm), position by position: how la
 def wire_stepping(parts: ChatParts, stepping: ChatStepping, backend: Backend, place: str) -> None:
     """A press makes a token; another layer or head is another look."""
     chosen = [stepping.layer, stepping.head]
-    drawn = [stepping.told, stepping.looked, stepping.state]
+    drawn = [stepping.words, stepping.looked, stepping.state]
     given = [parts.conversation, stepping.state, parts.box, *chosen, *parts.form.fields.values()]
     stepping.button.click(bound(step, parts, stepping, backend, place), given, [*parts.outputs, *drawn], **MODEL)
     gr.on(
         [stepping.layer.change, stepping.head.change],
         bound(look, stepping, backend, place),
         [stepping.state, *chosen],
-        [stepping.told, stepping.looked],
+        [stepping.words, stepping.looked],
         trigger_mode="always_last",
         **MODEL,
     )
@@ -63,7 +63,7 @@ def step(
     """One token more; the first press takes the message from the composer."""
     owner, mine = owner_of(request, place), object()
     if parts.answering.setdefault(owner, mine) is not mine:
-        yield {stepping.told: str(said(turns.BUSY))}
+        yield {stepping.words: str(said(turns.BUSY))}
         return
     try:
         settings = ChatSettings(*form)
@@ -83,7 +83,7 @@ def step(
             else:
                 yield updates({})
     except KvdemoError as error:
-        yield {stepping.told: str(said(str(error)))}
+        yield {stepping.words: str(said(str(error)))}
     finally:
         del parts.answering[owner]
 
@@ -122,7 +122,7 @@ def drawn(parts: ChatParts, stepping: ChatStepping, before: Stepping, event: Ste
         view["box"] = ""
     return {
         **show(parts, view),
-        stepping.told: str(said(words_of(event, before.held_bytes, before.conversation.turns[-1].answer))),
+        stepping.words: str(said(words_of(event, before.held_bytes, before.conversation.turns[-1].answer))),
         stepping.looked: "" if event.look is None else str(look_card(event.look)),
         stepping.state: after,
     }
@@ -164,7 +164,7 @@ def look(
             else:
                 yield updates({})
     except KvdemoError as error:
-        yield {stepping.told: str(said(str(error)))}
+        yield {stepping.words: str(said(str(error)))}
 
 
 def said(words: str) -> Markup:

@@ -49,9 +49,9 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     wire_files(parts, backend, settings, exports)
     wire_reload(parts, reload, settings)
     wire_stepping(parts, parts.stepping, backend, PLACE)
-    told = bound(tell, parts.reuse, backend)
+    predicted = bound(tell, parts.reuse, backend)
     reading = [parts.conversation, parts.form.fields["system_prompt"]]
-    parts.reuse.button.click(told, reading, parts.reuse.told, **MODEL)
+    parts.reuse.button.click(predicted, reading, parts.reuse.words, **MODEL)
     return parts
 
 

@@ -53,9 +53,9 @@ def measured_without_reuse(
             reader=MEASURING,
         )
         try:
-            for told in runs:
-                if isinstance(told, RunRecord):
-                    times.append(told.ttft_s)
+            for step in runs:
+                if isinstance(step, RunRecord):
+                    times.append(step.ttft_s)
                 words = f"{len(times)} of {len(turns)} turns measured without reuse."
                 yield _said(words), tuple(times)
         finally:

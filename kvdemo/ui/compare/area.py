@@ -19,8 +19,8 @@ from kvdemo.experiments.question import Form, Question
 from kvdemo.questions.table import Table
 from kvdemo.questions.verdict import Readiness
 from kvdemo.ui.compare import runs
-from kvdemo.ui.compare.change import change_card
 from kvdemo.ui.compare.files import FILES, content_of
+from kvdemo.ui.compare.keep_this import keep_card
 from kvdemo.ui.compare.results import empty_result
 
 __all__ = ["Area", "build_area", "place_of", "show", "wire_area"]
@@ -237,7 +237,7 @@ def failed(area: Area) -> Updates:
 
 def choose(area: Area, backend: Backend, result: Any, chosen: Any) -> str:
     """Keep this, and Go back, for another arm."""
-    return "" if result is None else change_card(backend, area.question, result, chosen)
+    return "" if result is None else keep_card(backend, area.question, result, chosen)
 
 
 def redraw(area: Area, result: Any, *picked: Any) -> Updates:

@@ -14,8 +14,8 @@ from kvdemo.experiments.question import AnyResult
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.table import Table, question_of
 from kvdemo.questions.verdict import Readiness
-from kvdemo.ui.compare.change import change_of
-from kvdemo.ui.compare.force import decision_for
+from kvdemo.ui.compare.in_force import decision_for
+from kvdemo.ui.compare.keep_this import advice_for
 
 __all__ = ["FILES", "content_of", "read_result"]
 
@@ -51,7 +51,7 @@ def content_of(
     from kvdemo.report.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
-    change = change_of(backend, question, result, chosen)
+    change = advice_for(backend, question, result, chosen)
     decision = decision_for(backend, result.model)
     return form(result, decision=decision, change=change, readiness=readiness, table=table)
 

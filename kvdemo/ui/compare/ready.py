@@ -18,8 +18,8 @@ from kvdemo.facts.workload import Workload
 from kvdemo.questions.table import Table, question_of
 from kvdemo.questions.verdict import Readiness, Row, ready_to_decide
 from kvdemo.questions.verdict_texts import NOTHING_YET, SAID
-from kvdemo.ui.compare.change import arms
-from kvdemo.ui.compare.force import decision_for
+from kvdemo.ui.compare.in_force import decision_for
+from kvdemo.ui.compare.keep_this import arms
 
 __all__ = ["judged", "ready_card"]
 

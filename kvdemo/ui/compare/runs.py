@@ -17,7 +17,7 @@ from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
 from kvdemo.report.replay import replay_holder, replay_within
-from kvdemo.ui.compare.change import arms, change_card, fastest
+from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
 from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
 __all__ = ["Refused", "Running", "Shown", "View", "failed", "redrawn", "run", "shown"]
@@ -118,7 +118,7 @@ def shown(
         result=result,
         arms=arms(question, result),
         chosen=chosen,
-        change=change_card(backend, question, result, chosen),
+        change=keep_card(backend, question, result, chosen),
         own=own,
     )
 

@@ -24,7 +24,7 @@ from kvdemo.ui.compare import runs
 from kvdemo.ui.compare.area import Area, build_area, place_of, show, wire_area
 from kvdemo.ui.compare.beside import Beside, beside_layout, hidden, side_by_side
 from kvdemo.ui.compare.files import read_result
-from kvdemo.ui.compare.force import NOT_YET, in_force_line
+from kvdemo.ui.compare.in_force import NOT_YET, in_force_line
 from kvdemo.ui.compare.opened import example, from_file_words, recorded, recorded_words
 from kvdemo.ui.compare.ready import judged, ready_card
 from kvdemo.ui.workload import WorkloadParts, build_workload, user_notices
@@ -43,8 +43,8 @@ class CompareTab:
     table: Table
     limit_bytes: int
     question: gr.Radio
-    told: gr.Markdown
-    force: gr.Markdown
+    notice_place: gr.Markdown
+    in_force: gr.Markdown
     looked: gr.State
     columns: dict[str, gr.Column]
     areas: tuple[Area, ...]
@@ -61,7 +61,7 @@ class CompareTab:
     def shown(self) -> list[Any]:
         """Everything that opening a result may change."""
         parts = [part for area in self.areas for part in area.outputs]
-        return [self.looked, self.question, self.told, *self.columns.values(), *parts]
+        return [self.looked, self.question, self.notice_place, *self.columns.values(), *parts]
 
     @property
     def counted(self) -> list[Any]:
@@ -93,7 +93,7 @@ class CompareTab:
 def build_compare_tab(backend: Backend, settings: Settings, exports: Exports, table: Table) -> CompareTab:
     """Lay out the tab inside the current Blocks and wire its events."""
     with gr.Row(elem_classes="kv-force-line"):
-        force = fragment(NOT_YET, elem_id="compare-force")
+        shown_in_force = fragment(NOT_YET, elem_id="compare-force")
         opener = gr.UploadButton(
             "Open a saved result",
             type="filepath",
@@ -112,7 +112,7 @@ def build_compare_tab(backend: Backend, settings: Settings, exports: Exports, ta
         container=False,
         elem_id="compare-question",
     )
-    told = fragment(elem_id="compare-told")
+    notice_place = fragment(elem_id="compare-told")
     columns, areas, runs_end = {}, [], []
     readiness = gr.State(None)
     nothing = ready_card(ready_to_decide(Workload(), (), table=table))
@@ -128,8 +128,8 @@ def build_compare_tab(backend: Backend, settings: Settings, exports: Exports, ta
         table=table,
         limit_bytes=settings.limits.upload_bytes,
         question=question,
-        told=told,
-        force=force,
+        notice_place=notice_place,
+        in_force=shown_in_force,
         looked=gr.State(()),
         columns=columns,
         areas=tuple(areas),
@@ -184,7 +184,7 @@ def judge_when_known(tab: CompareTab, *states: Any) -> Updates:
 
 def in_force(tab: CompareTab) -> Updates:
     """Which cache is in force, as soon as that can be told."""
-    return updates({} if isinstance(tab.backend.status(), Loading) else {tab.force: in_force_line(tab.backend)})
+    return updates({} if isinstance(tab.backend.status(), Loading) else {tab.in_force: in_force_line(tab.backend)})
 
 
 def open_result(tab: CompareTab, path: Any) -> Updates:
@@ -194,7 +194,7 @@ def open_result(tab: CompareTab, path: Any) -> Updates:
         shown = _shown(tab, result, from_file_words(result))
         return {tab.looked: tuple(tab.columns), **shown}
     except KvdemoError as error:
-        return {tab.told: notice(f"The file cannot be opened. {refusal(error)}")}
+        return {tab.notice_place: notice(f"The file cannot be opened. {refusal(error)}")}
 
 
 def open_beside(tab: CompareTab, area: Area, path: Any, one: Any) -> Updates:
@@ -245,4 +245,4 @@ def _shown(tab: CompareTab, result: AnyResult, source: str, *, own: bool = True)
 
 def _turned(tab: CompareTab, key: str) -> Updates:
     columns = {column: gr.update(visible=name == key) for name, column in tab.columns.items()}
-    return {tab.question: key, tab.told: "", **columns}
+    return {tab.question: key, tab.notice_place: "", **columns}

@@ -47,9 +47,9 @@ def measure(backend: Backend, owner: str, seq_len: object = None) -> Generator[W
         yield Weighing(_going(0, total))
         found = backend.measure_memory(MeasureSpec(lengths, keys), owner=owner, reader=MEASURING)
         try:
-            for told in found:
-                if isinstance(told, MeasuredPoint):
-                    points.append(told)
+            for step in found:
+                if isinstance(step, MeasuredPoint):
+                    points.append(step)
                 yield Weighing(_going(len(points), total))
         finally:
             found.close()

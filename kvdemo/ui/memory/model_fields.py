@@ -41,8 +41,8 @@ def fields_of_model(parts: MemoryParts, model: Any, shown: Shown | None) -> Upda
         CONFIG: "Paste the config.json of a model and press Read it, or upload the file.",
         HUB: "Type a hub id and press Fetch its config.json. Nothing else is fetched.",
     }.get(model if isinstance(model, str) else "")
-    told = {parts.notice: hint(words, shown)} if words else {}
-    return {**seen, parts.use_hand: gr.update(visible=False), **told}
+    noticed = {parts.notice: hint(words, shown)} if words else {}
+    return {**seen, parts.use_hand: gr.update(visible=False), **noticed}
 
 
 def choose_by_hand() -> str:

@@ -61,16 +61,16 @@ def answer(
 ) -> Updates:
     """A plan as values of the components. new: the model is another one than before."""
     view = plan_view(backend, geometry, form, beside, shown)
-    told: Updates = {getattr(parts, name): value for name, value in view.items()}
+    changes: Updates = {getattr(parts, name): value for name, value in view.items()}
     if view["notice"] == "":
-        told[parts.link] = link_line(choice, form, beside)
+        changes[parts.link] = link_line(choice, form, beside)
     if new:
-        told |= {
+        changes |= {
             parts.geometry: (key_of(choice), geometry),
             parts.about: model_line(geometry),
             parts.limit: limit_mark(geometry),
         }
-    return told
+    return changes
 
 
 def asked_by_form(values: tuple[Any, ...], measured: Any) -> tuple[ModelChoice, Beside, MemoryForm]:

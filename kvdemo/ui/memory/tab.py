@@ -140,8 +140,8 @@ def measure(parts: MemoryParts, backend: Backend, seq_len: Any, request: gr.Requ
     """Caches of the loaded model, filled and weighed."""
     for now in unhurried(measured_caches(backend, owner_of(request, PLACE), seq_len)):
         found = {parts.card: now.card, parts.measured: now.points}
-        told = {part: value for part, value in found.items() if value is not None}
-        yield {parts.line: now.line, **told, **_buttons(parts, running=not now.done)}
+        changed = {part: value for part, value in found.items() if value is not None}
+        yield {parts.line: now.line, **changed, **_buttons(parts, running=not now.done)}
 
 
 def not_measuring(parts: MemoryParts) -> Updates:

@@ -14,7 +14,7 @@ from kvdemo.errors import KvdemoError
 from kvdemo.facts.decision import CacheDecision, InspectSpec
 from kvdemo.facts.model import ModelFacts
 
-__all__ = ["NOT_YET", "decision_for", "force_line", "in_force_line"]
+__all__ = ["NOT_YET", "decision_for", "decision_line", "in_force_line"]
 
 NOT_YET = Markup('<div class="kv-force"><p>In force now: known as soon as the model is loaded.</p></div>')
 
@@ -22,12 +22,12 @@ NOT_YET = Markup('<div class="kv-force"><p>In force now: known as soon as the mo
 def in_force_line(backend: Backend) -> str:
     """What is in force for a plain call, or why that is not known."""
     try:
-        return force_line(backend.inspect(InspectSpec()))
+        return decision_line(backend.inspect(InspectSpec()))
     except KvdemoError as error:
         return Markup('<div class="kv-force"><p>In force now: not known. {}</p></div>').format(text(error))
 
 
-def force_line(decision: CacheDecision) -> str:
+def decision_line(decision: CacheDecision) -> str:
     """One sentence, and each conflict as a small line."""
     what, rest = _parted(decision.sentence())
     conflicts = Markup("").join(Markup("<li>{}</li>").format(text(sentence)) for sentence in decision.conflicts)

@@ -12,9 +12,9 @@ from kvdemo.components.markup import code_block, text
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.facts.decision import CacheAdvice, InspectSpec
-from kvdemo.ui.compare.force import decision_for
+from kvdemo.ui.compare.in_force import decision_for
 
-__all__ = ["arms", "change_card", "change_of", "fastest"]
+__all__ = ["advice_for", "arms", "fastest", "keep_card"]
 
 
 def arms(question: Question[Any, Any], result: AnyResult) -> list[tuple[str, str]]:
@@ -30,7 +30,7 @@ def fastest(question: Question[Any, Any], result: AnyResult) -> str | None:
     return one.fastest or one.spec.strategies[0] if one is not None and arms(question, result) else None
 
 
-def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
+def advice_for(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> CacheAdvice | None:
     """From what is in force to the chosen arm and back; None where there is nothing to choose, and where the result came
     from a file of another model, or of an arm that cannot be used here."""
     one = question.comparison(result)
@@ -48,7 +48,7 @@ def change_of(backend: Backend, question: Question[Any, Any], result: AnyResult,
         return None
 
 
-def change_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
+def keep_card(backend: Backend, question: Question[Any, Any], result: AnyResult, chosen: Any) -> str:
     """The calls, the file, and the difference of the two calls; or the question's own lines, where it has some."""
     if question.code:
         return Markup('<div><h2 class="kv-card-title">The lines that do it</h2>{}</div>').format(
@@ -57,7 +57,7 @@ def change_card(backend: Backend, question: Question[Any, Any], result: AnyResul
     labels = {key: name for name, key in arms(question, result)}
     if not isinstance(chosen, str) or chosen not in labels:
         return ""
-    change = change_of(backend, question, result, chosen)
+    change = advice_for(backend, question, result, chosen)
     if change is None:
         words = "What was in force for this model is not known here: run the comparison on this machine first."
         return Markup('<p class="kv-small">{}</p>').format(words)
