@@ -69,7 +69,7 @@ def answered(
     """
     path, body = body_of(model, request)
     reading, heard = Reading(), Heard([])
-    began_s = clock()
+    began_s = heard_s = clock()
     pieces = client.stream(path, body, reading, stop, every_s=reader.every_s or 0.1)
     encoded = False
 
@@ -85,7 +85,10 @@ def answered(
                 index, text = heard.pieces, heard.after(received)
                 if text:
                     yield TokenEmitted(index, None, text, received.at_s, None, None, None)
-            yield Working(clock() - began_s)
+            # A reader hears as often as he wants to, whatever the server sends: drawing every piece would take longer than it.
+            if received is None or clock() - heard_s >= reader.every_s:
+                heard_s = clock()
+                yield Working(heard_s - began_s)
             if request.timeout_s is not None and clock() - began_s > request.timeout_s:
                 yield Finished("timed_out", record("timed_out", "timed_out"))
                 return

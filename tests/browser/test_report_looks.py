@@ -90,7 +90,8 @@ def test_text_in_charts_is_about_as_large_as_on_the_page(window: Page) -> None:
     for width, media in ((1280, "screen"), (1000, "screen"), (375, "screen"), (PAPER_PX, "print")):
         resize(tab, width, media)
         sizes = tab.evaluate(
-            """() => [...document.querySelectorAll("svg")].filter(chart => chart.getBoundingClientRect().width).map(
+            """() => [...document.querySelectorAll(":is(.narrow, .wide) > svg")]
+              .filter(chart => chart.getBoundingClientRect().width).map(
               chart => parseFloat(getComputedStyle(chart).fontSize) * chart.getScreenCTM().a)"""
         )
         assert len(sizes) == 5

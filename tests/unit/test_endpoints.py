@@ -16,7 +16,8 @@ from kvdemo.endpoints.pieces import MOST_LINE_BYTES, BadAnswer, Piece, Reading
 from kvdemo.endpoints.policy import checked_target
 from kvdemo.errors import InvalidRequest, RunFailed, Unanswered
 from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
-from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted
+from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
+from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message
 from tests.known import ended
@@ -234,6 +235,14 @@ def test_a_count_that_is_none_is_not_believed(value: str) -> None:
     )
     assert record.reported is not None
     assert record.reported.completion_tokens is None
+
+
+def test_a_reader_hears_as_often_as_he_wants_to_however_many_pieces_come() -> None:
+    script = (EVENTS, *(chunk('{"content":"a"}') for _ in range(200)), STOP, DONE)
+    with playing(script) as played:
+        events = list(events_of(played, reader=Reader(every_s=60.0)))
+    assert sum(isinstance(event, TokenEmitted) for event in events) == 200
+    assert not any(isinstance(event, Working) for event in events)
 
 
 # --- silence, and Stop -------------------------------------------------------------------------------------------------
