@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from kvdemo.facts.results import Line, Spread
 
@@ -16,6 +17,7 @@ __all__ = [
     "MIN_ROUNDS",
     "MIN_STEPS",
     "Interval",
+    "RatioFigures",
     "fit_line",
     "is_clear",
     "line_of_one",
@@ -23,6 +25,7 @@ __all__ = [
     "median",
     "order_statistic_interval",
     "paired_ratios",
+    "ratio_figures",
     "spread",
 ]
 
@@ -96,6 +99,37 @@ def fit_line(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
         return None
     slope, intercept = statistics.linear_regression(xs, ys)
     return Line(intercept, slope)
+
+
+class RatioFigures(TypedDict):
+    """What paired ratios come to, by the names that comparisons have for it.
+
+    low, high    the exact interval of the median; below MIN_ROUNDS only the range, and None of a single one
+    coverage     of the interval; None for a range
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    coverage: float | None
+    rounds: int
+    ratios: tuple[float, ...]
+    range_only: bool
+
+
+def ratio_figures(ratios: tuple[float, ...]) -> RatioFigures:
+    """The median of ratios that were each taken inside a round, and how sure it is."""
+    interval = order_statistic_interval(ratios)
+    ranged = interval is None and len(ratios) > 1
+    return {
+        "ratio": median(ratios),
+        "low": interval.low if interval else min(ratios) if ranged else None,
+        "high": interval.high if interval else max(ratios) if ranged else None,
+        "coverage": interval.coverage if interval else None,
+        "rounds": len(ratios),
+        "ratios": ratios,
+        "range_only": ranged,
+    }
 
 
 def line_of_one(steps: Sequence[float]) -> Line | None:

@@ -17,7 +17,13 @@ from kvdemo.experiments.comparison import (
     StopReason,
     Verdict,
 )
-from kvdemo.experiments.statistics import line_of_runs, median, order_statistic_interval, paired_ratios, spread
+from kvdemo.experiments.statistics import (
+    line_of_runs,
+    median,
+    paired_ratios,
+    ratio_figures,
+    spread,
+)
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import Environment
@@ -102,21 +108,13 @@ def compare_records(
         per_token = different and metric in ("generation_s", "request_s")
         name = "tpot_s" if per_token else metric
         ratios = paired_ratios((getattr(first, name), getattr(second, name)) for first, second in pairs)
-        interval = order_statistic_interval(ratios)
-        ranged = interval is None and len(ratios) > 1
         comparisons.append(
             Comparison(
                 baseline=baseline,
                 candidate=candidate,
                 metric=metric,
-                ratio=median(ratios),
-                low=interval.low if interval else min(ratios) if ranged else None,
-                high=interval.high if interval else max(ratios) if ranged else None,
-                coverage=interval.coverage if interval else None,
-                rounds=len(ratios),
                 verdict=verdict,
-                ratios=ratios,
-                range_only=ranged,
+                **ratio_figures(ratios),
                 per_token=per_token,
             )
         )

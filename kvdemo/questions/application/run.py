@@ -11,7 +11,7 @@ from kvdemo.experiments.attempt import Place, Stop, never
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.json_documents import decoded
 from kvdemo.experiments.rounds import Arm, Limits, Rounds, Step
-from kvdemo.experiments.statistics import median, order_statistic_interval, paired_ratios
+from kvdemo.experiments.statistics import paired_ratios, ratio_figures
 from kvdemo.questions.application.spec import (
     AS_IS,
     NO_MODEL,
@@ -125,23 +125,15 @@ def ratios_of(arms: Sequence[str], runs: Sequence[ProgramRun], *, sampled: bool 
         same, differing = _same(pairs)
         for metric in METRICS:
             ratios = paired_ratios((getattr(one, metric), getattr(other, metric)) for one, other in pairs)
-            interval = order_statistic_interval(ratios)
-            ranged = interval is None and len(ratios) > 1
             found.append(
                 Ratio(
                     baseline=arms[0],
                     candidate=candidate,
                     metric=metric,
-                    ratio=median(ratios),
-                    low=interval.low if interval else min(ratios) if ranged else None,
-                    high=interval.high if interval else max(ratios) if ranged else None,
-                    coverage=interval.coverage if interval else None,
-                    rounds=len(ratios),
                     same_output=same,
                     differing_call=differing,
                     sampled=sampled,
-                    ratios=ratios,
-                    range_only=ranged,
+                    **ratio_figures(ratios),
                 )
             )
     return tuple(found)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kvdemo.experiments.comparison import Comparison
-from kvdemo.experiments.statistics import median, order_statistic_interval, paired_ratios
+from kvdemo.experiments.statistics import median, paired_ratios, ratio_figures
 from kvdemo.experiments.summary import Decode, first_difference, judge
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
@@ -153,21 +153,13 @@ def _compared(
     pairs = _pairs(point, baseline, mode)
     paged = "continuous" in (mode_of(baseline).serving, mode_of(mode).serving)
     verdict = judge(pairs, expected_equal=model.dtype == "float32" and not paged, decode=decode)
-    interval = order_statistic_interval(ratios)
-    ranged = interval is None and len(ratios) > 1
     differs = difference_of(point, baseline, mode)
     comparison = Comparison(
         baseline=baseline,
         candidate=mode,
         metric=LOAD_METRIC,
-        ratio=median(ratios),
-        low=interval.low if interval else min(ratios) if ranged else None,
-        high=interval.high if interval else max(ratios) if ranged else None,
-        coverage=interval.coverage if interval else None,
-        rounds=len(ratios),
         verdict=verdict,
-        ratios=ratios,
-        range_only=ranged,
+        **ratio_figures(ratios),
     )
     return LoadComparison(comparison, None if differs is None else differs.request, gap)
 
