@@ -61,7 +61,7 @@ def compare(
             stopped_because=reason,
             gaps=gaps,
             decode=bench.decode,
-            noise=bench.noise,
+            noise=bench.noise if bench.noise and bench.noise.holds_for(spec.max_new_tokens) else None,
         )
 
     return steps()

@@ -129,12 +129,19 @@ class Noise:
     """How much do two identical runs differ here? The ratio of an arm with itself, median and interval over the rounds.
 
     Below six rounds low and high are only the range; None with one round.
+
+    new_tokens   of its runs: longer ones differ by less; None in results from before it was kept
     """
 
     ratio: float
     low: float | None
     high: float | None
     rounds: int
+    new_tokens: int | None = None
+
+    def holds_for(self, new_tokens: int) -> bool:
+        """Were its runs about as long as these, half to twice?"""
+        return self.new_tokens is not None and self.new_tokens / 2 <= new_tokens <= 2 * self.new_tokens
 
     @property
     def most(self) -> float:

@@ -80,7 +80,7 @@ def noise_of(spec: CompareSpec, comparisons: Iterable[Comparison]) -> Noise | No
     """How much did the baseline differ from itself? None where it did not run twice."""
     for item in comparisons:
         if spec.noise and item.candidate == spec.arms[-1] and item.metric == "generation_s" and item.ratio is not None:
-            return Noise(item.ratio, item.low, item.high, item.rounds)
+            return Noise(item.ratio, item.low, item.high, item.rounds, spec.max_new_tokens)
     return None
 
 

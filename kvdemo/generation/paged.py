@@ -239,6 +239,8 @@ def _layers_refused(model: PreTrainedModel) -> str:
     if not hasattr(model, "init_continuous_batching"):
         return "its class has no continuous batching."
     config = model.config.get_text_config(decoder=True)
+    if getattr(config, "kv_lora_rank", None):
+        return "it keeps keys and values of one size by head, and this model keeps latent ones."
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if kinds:
         return (

@@ -452,9 +452,22 @@ def test_a_difference_within_the_noise_is_called_none() -> None:
 
     _, clear, _ = play(spec_of("dynamic", "static", rounds=6), script)
     assert "made this slower" in plain(headline(clear))
-    _, unclear, _ = play(spec_of("dynamic", "static", rounds=6), script, noise=Noise(1.0, 0.97, 1.03, 6))
+    _, unclear, _ = play(spec_of("dynamic", "static", rounds=6), script, noise=Noise(1.0, 0.97, 1.03, 6, 12))
     assert plain(headline(unclear)).startswith("No difference we can see")
     assert "Two identical runs differ by up to 3 % on this machine." in plain(headline(unclear))
+
+
+@pytest.mark.parametrize("new_tokens", [None, 1, 1000])
+def test_the_noise_of_runs_of_another_length_is_not_held_against_these(new_tokens: int | None) -> None:
+    slower = {"dynamic": 0.1, "static": 0.102}
+
+    def script(request: GenerationRequest, earlier: int) -> RunRecord:
+        return record(request.strategy, even_times(0.1, slower[request.strategy], request.max_new_tokens))
+
+    known = Noise(1.0, 0.97, 1.03, 6, new_tokens)
+    _, clear, _ = play(spec_of("dynamic", "static", rounds=6), script, noise=known)
+    assert "made this slower" in plain(headline(clear))
+    assert clear.noise is None
 
 
 def test_unknown_ids_leave_the_verdict_open() -> None:

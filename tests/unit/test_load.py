@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvdemo.charts.static_svg import figure_svg
-from kvdemo.errors import InvalidRequest
+from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.prompt_file import PromptRow
@@ -184,6 +184,19 @@ def test_a_sweep_goes_on_until_the_number_that_misses_follows_the_one_that_meets
     assert f"{most} at once meet the target, {most + 1} miss it." in plain(headline(result))
     assert len(result.points) <= 3 + 3
     assert [point.requests for point in result.points[1:]] == sorted(point.requests for point in result.points[1:])
+
+
+def test_a_number_that_fails_outright_misses_the_target_and_the_sweep_ends() -> None:
+    class Failing(Bench):
+        def run_many(self, request: ManyRequest) -> Iterator[Working | ManyFinished]:
+            if len(request.arrivals) >= 5:
+                raise KvdemoError("no room for so many")
+            yield from super().run_many(request)
+
+    spec = spec_of(sweep=(1, 4, 8), rounds=1, modes=("continuous",), target_request_s=60.0)
+    _, result = Failing().play(spec)
+    assert largest_that_meets(spec, result.points, "continuous") == (4, 5)
+    assert len(result.points) <= 6
 
 
 def test_a_sweep_without_a_target_measures_what_was_listed_only() -> None:

@@ -14,6 +14,7 @@ from kvdemo.facts.events import Finished, Waiting, Working
 from kvdemo.facts.load import PAGED, Arrival, ManyFinished, ManyRecord, ManyRequest, Serving
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.generation.many import PREEMPTED, run_many
+from kvdemo.generation.paged import refuse_layers
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
 from tests.tiny import PROMPT, tiny_loaded, tiny_model
@@ -338,6 +339,19 @@ def test_layers_that_continuous_batching_does_not_take_are_refused_in_a_sentence
         made.thread.close()
     assert refused.value.field == "modes"
     assert "linear_attention" in str(refused.value)
+
+
+def test_latent_layers_are_refused_in_a_sentence_too() -> None:
+    from transformers import DeepseekV2Config, DeepseekV2ForCausalLM
+
+    config = DeepseekV2Config(
+        vocab_size=258, hidden_size=32, intermediate_size=32, moe_intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=8, q_lora_rank=None, qk_nope_head_dim=8,
+        qk_rope_head_dim=8, v_head_dim=8, n_routed_experts=2, num_experts_per_tok=1, first_k_dense_replace=2,
+        n_group=1, topk_group=1, n_shared_experts=1,
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="latent"):
+        refuse_layers(DeepseekV2ForCausalLM(config).eval())
 
 
 def test_sliding_layers_are_served_too() -> None:

@@ -125,7 +125,7 @@ def test_a_report_tells_of_both_and_advises_nothing(form: Any) -> None:
     page = form(noise_result())
     assert "Two identical runs here differ by up to 2 %" in page
     assert "Dynamic cache, again" in page
-    assert "Keep this" not in page
+    assert "Keep this, or go back" not in page
     assert "--strategy dynamic --rounds 6 --noise" in page.replace("\\", "")
     assert "dynamic once more in every round" in page
 

@@ -86,7 +86,8 @@ def number_between(spec: LoadSpec, points: list[LoadPoint]) -> int | None:
     found = [largest_that_meets(spec, points, mode) for mode in spec.modes]
     most, missing = max(found, key=lambda one: (one[0] or 0, one[1] is not None))
     low = most or 0
-    return (low + missing) // 2 if missing is not None and missing - low > 1 else None
+    between = (low + missing) // 2 if missing is not None and missing - low > 1 else None
+    return None if between in {point.requests for point in points} else between
 
 
 def rounds_of(spec: LoadSpec, bench: Bench, serve: Serve, number: int, limits: Limits) -> Rounds[ModeRun]:

@@ -170,6 +170,8 @@ def largest_that_meets(spec: LoadSpec, points: Iterable[LoadPoint], mode: str) -
     for point in sorted(points, key=lambda one: one.requests):
         timed = [run for run in point.runs if run.mode == mode and run.round > 0 and run.status in ("ok", "failed")]
         judged = [met for run in timed for one in run.record.runs if (met := spec.met(one)) is not None]
+        # What failed as a whole, the warm-up too, has no requests to judge, and has missed it.
+        judged += [False for run in point.runs if run.mode == mode and run.status == "failed" and not run.record.runs]
         if judged:
             meets.append((point.requests, all(judged)))
     missing = next((number for number, met in meets if not met), None)
