@@ -12,6 +12,7 @@ from typing import Any
 
 from kvdemo.cli.streams import is_read
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.documents import MAX_DOCUMENT_BYTES
 
 __all__ = ["ANY_ENDING", "Content", "check_targets", "write_all"]
 
@@ -108,6 +109,9 @@ def _write(field: str, path: Path, text: str) -> bool:
         place.write_bytes(data)
         print(f"kvdemo: {field}: {path} cannot be written: {error.strerror}; it is in {place}", file=sys.stderr)
         return False
+    if field == "json" and len(data) > MAX_DOCUMENT_BYTES:
+        size = f"{len(data) / 2**20:.1f} MiB"
+        print(f"kvdemo: json: {path} has {size}; the page opens at most {MAX_DOCUMENT_BYTES // 2**20}", file=sys.stderr)
     return True
 
 

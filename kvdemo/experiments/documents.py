@@ -39,6 +39,7 @@ __all__ = [
 
 SCHEMA = 1
 MAX_DOCUMENT_BYTES = 5 * 1024 * 1024
+LONG_DOCUMENT_CHARS = 1024 * 1024
 
 FORMULAS = {
     "ttft_s": "first token - accepted (= prefill_s)",
@@ -117,8 +118,11 @@ def from_document(data: object) -> ComparisonResult:
 
 
 def dumps(value: dict[str, Any], *, indent: int | None = 2) -> str:
-    """Strict JSON text."""
-    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    """Strict JSON text; a long document without spaces, which would be more than half of it."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    if indent is None or len(text) <= LONG_DOCUMENT_CHARS:
+        return text
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def loads(text: str | bytes) -> object:

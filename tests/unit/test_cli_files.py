@@ -330,3 +330,13 @@ def test_an_empty_file_is_never_taken_for_one_that_was_not_given(
     assert main([*arguments, str(path)]) == 2
     field = {"x": "file"}.get(arguments[-1], arguments[-1].removeprefix("--").replace("-", "_"))
     assert capsys.readouterr() == ("", f"kvdemo: {field}: {path} is empty\n")
+
+
+def test_a_document_that_the_page_would_not_open_again_is_told_when_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.json"
+    assert write_all({"json": (str(path), lambda: {"text": "x" * (5 * 2**20 + 1)})})
+    assert "the page opens at most 5" in capsys.readouterr().err
+    assert write_all({"json": (str(path), lambda: {"text": "x"})})
+    assert capsys.readouterr().err == ""

@@ -193,3 +193,10 @@ def test_a_closed_vocabulary_is_read_word_for_word(value: object) -> None:
     assert decoded(Literal["one", "two"] | None, None, "here") is None
     with pytest.raises(InvalidRequest, match="here: is not one of one, two"):
         decoded(Literal["one", "two"], value, "here")
+
+
+def test_a_long_document_is_written_without_spaces_and_reads_the_same() -> None:
+    long = {"numbers": list(range(300_000))}
+    assert len(dumps(long)) < 0.7 * len(json.dumps(long, indent=2))
+    assert loads(dumps(long)) == long
+    assert "\n" in dumps({"short": [1]})
