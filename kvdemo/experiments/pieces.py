@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kvdemo.experiments.comparison import Comparison, ComparisonResult
+from kvdemo.experiments.comparison import Comparison, ComparisonResult, Noise
 from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.results import Environment
@@ -54,8 +54,13 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def factor(ratio: float) -> str:
-    """A ratio of times in words: 4.2 is "4.2 times faster", 0.8 is "1.25 times as long"."""
+def factor(ratio: float, noise: Noise | None = None) -> str:
+    """A ratio of times in words: 4.2 is "4.2 times faster", 0.8 is "1.25 times as long".
+
+    noise: of this machine, where it was measured; a difference within it is called none
+    """
+    if noise is not None and noise.covers(ratio):
+        return f"no difference beyond the noise of this machine, {noise.words()}"
     if format_ratio(ratio) == "1.00":
         return "as fast"
     return f"{format_ratio(ratio)} times faster" if ratio > 1 else f"{format_ratio(1 / ratio)} times as long"

@@ -19,6 +19,8 @@ from kvdemo.questions.faster.command import compare
 from kvdemo.questions.faster.page import CompareForm
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.grow.question import GROW
+from kvdemo.questions.grow.words import headline as grow_headline
+from kvdemo.questions.prompts.words import headline as prompts_headline
 from kvdemo.report.contents import command_line
 from kvdemo.report.report import report_html, report_markdown
 from kvdemo.report.reproduce import reproduce_script
@@ -26,7 +28,7 @@ from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
 from kvdemo.ui.compare.runs import Refused, Shown, run
 from tests.fake_backend import FakeBackend
 from tests.known import known, sure
-from tests.made_up import growth_of, noise_result
+from tests.made_up import growth_of, noise_result, prompt_set_of
 from tests.tiny_backend import ready_backend
 
 
@@ -196,3 +198,14 @@ def test_a_noise_measured_once_belongs_to_later_comparisons_of_the_same_machine(
     finally:
         backend.close()
     assert later.noise == first.noise is not None
+
+
+def test_growth_and_a_set_of_prompts_call_a_difference_within_the_noise_none_too() -> None:
+    wide = Noise(1.0, 0.2, 9.0, 6, 32)
+    grown = growth_of((16,), (16,))
+    known = tuple(replace(point, result=replace(point.result, noise=wide)) for point in grown.points)
+    assert "no difference beyond the noise of this machine" in plain(grow_headline(replace(grown, points=known)))
+    assert "times faster" in plain(grow_headline(grown))
+    asked = prompt_set_of()
+    heard = tuple(replace(one, result=replace(one.result, noise=wide)) for one in asked.prompts)
+    assert "no difference beyond the noise of this machine" in plain(prompts_headline(replace(asked, prompts=heard)))

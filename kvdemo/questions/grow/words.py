@@ -34,11 +34,13 @@ def headline(result: GrowthResult) -> Pieces:
         label = label_of(result.strategies, candidate)
         (small, first), (large, last) = measured[0], measured[-1]
         if small is large:
-            words = f"{label}: {factor(first.ratio or 1)} at {format_count(small.total_tokens)} tokens."
+            words = (
+                f"{label}: {factor(first.ratio or 1, small.result.noise)} at {format_count(small.total_tokens)} tokens."
+            )
         else:
             words = (
-                f"{label}: {factor(first.ratio or 1)} at {_size(small.prompt_tokens, small.new_tokens)},"
-                f" {factor(last.ratio or 1)} at {_size(large.prompt_tokens, large.new_tokens)}."
+                f"{label}: {factor(first.ratio or 1, small.result.noise)} at {_size(small.prompt_tokens, small.new_tokens)},"
+                f" {factor(last.ratio or 1, large.result.noise)} at {_size(large.prompt_tokens, large.new_tokens)}."
             )
         pieces.append((f" {words}" if pieces else words, True))
     if not pieces:

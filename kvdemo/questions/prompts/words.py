@@ -27,11 +27,12 @@ CAPTION = "One row per prompt: its own ratio"
 def headline(result: PromptSetResult) -> Pieces:
     """What did the set as a whole gain, and which prompt gained least?"""
     pieces: Pieces = []
+    noise = next((item.result.noise for item in result.prompts if item.result.noise is not None), None)
     for item in result.comparisons:
         if item.ratio is None:
             continue
         label = label_of(result.strategies, item.candidate)
-        pieces.append((f"{' ' if pieces else ''}{label}: {factor(item.ratio)}", True))
+        pieces.append((f"{' ' if pieces else ''}{label}: {factor(item.ratio, noise)}", True))
         pieces.append((f"{between_words(item.ratio, item.low, item.high, item.prompts, 'prompts')}.", False))
         if item.total_ratio is not None and item.prompts > 1:
             pieces.append((f" The whole set: {factor(item.total_ratio)}.", False))
