@@ -34,6 +34,7 @@ def memory(
     ] = None,
     keep_free: Annotated[float, typer.Option(help="share of the budget to leave free")] = 0.1,
     tensor_parallel: Annotated[int, typer.Option(help="accelerators that share the heads")] = 1,
+    page_size: Annotated[int, typer.Option(help="tokens of a page, in an engine with a paged cache")] = 16,
     measure: Annotated[
         list[int] | None,
         typer.Option(help="load the model, fill caches of so many tokens and weigh them; repeat it", metavar="TOKENS"),
@@ -67,6 +68,7 @@ def memory(
             budget_source=budget.source,
             keep_free=keep_free,
             tensor_parallel=tensor_parallel,
+            page_tokens=page_size,
         )
         made = backend.plan_of(geometry, request)
     finally:

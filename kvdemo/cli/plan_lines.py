@@ -37,6 +37,13 @@ def print_plan(plan: MemoryPlan) -> None:
         budget, most = format_bytes(plan.capacity.budget_bytes), format_count(plan.capacity.most_at_once)
         whose = "" if request.budget_source == "given" else f" ({request.budget_source})"
         print(f"  budget {budget}{whose}: {verdict}; {most} such requests fit at once")
+    if (found := plan.paged) is not None:
+        print(
+            f"  an engine with pages of {format_count(found.page_tokens)} tokens: {format_count(found.num_pages)} pages, "
+            f"{format_count(found.tokens)} tokens, {found.at_once:.2f} requests of {format_count(found.seq_len)} at once"
+        )
+        for engine, command in found.commands[:1]:
+            print(f"  {engine}: {command}")
     print()
     rows = [("Layers", "Kind", "KV heads", "Key dim", "Value dim", "Window", "Held", "Reserved")]
     start = 0

@@ -27,6 +27,7 @@ __all__ = [
     "MemoryPlan",
     "MemoryRequest",
     "Method",
+    "Paged",
     "StoredWeights",
     "TokenStream",
 ]
@@ -167,6 +168,7 @@ class MemoryRequest:
 
     weights_dtype   None: as they are published, or loaded
     encoder_len     tokens that an encoder hands over
+    page_tokens     of a page, in an engine with a paged cache
     budget_source   whose memory the budget is, as Budget names it; "given": a person said so
     """
 
@@ -179,8 +181,10 @@ class MemoryRequest:
     tensor_parallel: int = 1
     encoder_len: int | None = None
     budget_source: str = "given"
+    page_tokens: int = 16
 
     def __post_init__(self) -> None:
+        checked_int("page_size", self.page_tokens, 1, 65_536)
         checked_int("seq_len", self.seq_len, 1, MAX_LENGTH)
         checked_int("batch_size", self.batch_size, 1, MAX_BATCH)
         checked_choice("cache_dtype", self.cache_dtype, tuple(CACHE_DTYPES))
@@ -221,6 +225,26 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
+class Paged:
+    """A cache in pages, as an engine holds it, on one device.
+
+    at_once    requests of seq_len tokens that fit together, a fraction as engines print it
+    notes      what is not in these figures, in sentences
+    commands   (engine, the command that starts it so, for this machine only)
+    """
+
+    page_tokens: int
+    page_bytes: int
+    cache_bytes: int
+    num_pages: int
+    tokens: int
+    seq_len: int
+    at_once: float
+    notes: tuple[str, ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Predicted sizes in bytes for the whole batch.
 
@@ -230,6 +254,7 @@ class MemoryPlan:
     bytes_per_token   one sequence, at this length (layers beyond their window add nothing)
     weight_bytes      of one device; weights_how: how they are stored, in words; None: not known
     crossover_tokens  smallest length per request at which the cache reaches the weights; None: never
+    paged             the same memory in pages; None without a budget, or where nothing is kept by token
     """
 
     architecture: Architecture
@@ -247,6 +272,7 @@ class MemoryPlan:
     budget_crossover_tokens: int | None = None
     capacity: Capacity | None = None
     notes: tuple[str, ...] = ()
+    paged: Paged | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ them. With tensor parallelism every figure is that of one device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from kvdemo.facts.plans import Architecture, LayerFootprint, LayerPlan, MemoryPlan, MemoryRequest
 from kvdemo.planner.fitting import Groups, capacity_of, crossing
 from kvdemo.planner.notes import notes_of
+from kvdemo.planner.paging import paged
 from kvdemo.planner.sizes import FLOAT8_SCALES_BYTES, Sizes, grouped, weights_dtype_bits
 
 __all__ = [
@@ -61,6 +62,7 @@ def make_plan(architecture: Architecture, request: MemoryRequest) -> MemoryPlan:
         budget_crossover_tokens=budget_crossover,
         capacity=capacity,
         notes=notes_of(architecture, request),
+        paged=paged(architecture, request, None if capacity is None else capacity.usable_bytes),
     )
 
 
@@ -176,6 +178,9 @@ def as_document(plan: MemoryPlan) -> dict[str, Any]:
             "fixed_state_bytes": plan.fixed_state_bytes,
             "bytes_per_token": plan.bytes_per_token,
         },
+        "engine": None
+        if plan.paged is None
+        else {**asdict(plan.paged), "notes": list(plan.paged.notes), "commands": dict(plan.paged.commands)},
         "layers": [
             {
                 "index": layer.footprint.index,

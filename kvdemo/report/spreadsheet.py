@@ -13,7 +13,7 @@ from typing import Any
 
 from kvdemo.experiments.documents import FORMULAS, run_document
 from kvdemo.experiments.json_documents import encoded
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import Reported, RunRecord
 from kvdemo.facts.requests import SamplingParams
 from kvdemo.questions.documents import AnyResult
 from kvdemo.questions.table import QUESTIONS, Table, question_of
@@ -49,12 +49,14 @@ def run_numbers(run: RunRecord) -> dict[str, Any]:
     """One run as plain values, units in the names; lists are told by their sums, the raw times stay in the JSON."""
     values = run_document(run)
     by_device = values.pop("cache_bytes_by_device")
+    reported = values.pop("reported") or dict.fromkeys(Reported.__slots__)
     numbers = {name: value for name, value in values.items() if not isinstance(value, list)}
     return {
         **numbers,
         "positions_computed_total": run.total_computed,
         "positions_read_total": run.total_read,
         "notices": " ".join(run.notices),
+        **{f"reported_{name}": value for name, value in reported.items()},
         "cache_bytes_by_device": "; ".join(f"{name}: {size} bytes" for name, size in by_device.items()),
     }
 

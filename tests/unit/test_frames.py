@@ -12,7 +12,7 @@ import pytest
 
 from kvdemo.experiments.tables import runs_table
 from kvdemo.facts.plans import MeasuredLayer, MeasuredPoint
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import Reported, RunRecord
 from kvdemo.questions.faster.question import FASTER
 from kvdemo.questions.faster.tables import arms_table
 from kvdemo.report.spreadsheet import guarded, run_numbers, runs_csv
@@ -152,6 +152,11 @@ def test_every_fact_of_a_record_reaches_the_table_or_is_a_list() -> None:
         "cache_layers",
         "positions_computed",
         "positions_read",
+        "reported",  # in columns of its own
+        "text_ends",
         "token_ids",
         "token_times_s",
     }
+    assert {f"reported_{name}" for name in Reported.__slots__} <= set(run_numbers(run))
+    told = run_numbers(replace(run, reported=Reported(prompt_tokens=9)))
+    assert (told["reported_prompt_tokens"], told["reported_cached_tokens"]) == (9, None)

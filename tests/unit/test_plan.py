@@ -202,6 +202,7 @@ def test_the_document_is_plain_json_with_the_agreed_keys() -> None:
         "weights",
         "request",
         "cache",
+        "engine",
         "layers",
         "crossover_tokens",
         "capacity",

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from kvdemo.components.markup import table, text
+from kvdemo.components.markup import code_block, table, text
 from kvdemo.components.terms import TERMS, term
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_LENGTH, LayerPlan, MemoryPlan
 from kvdemo.facts.units import format_bytes, format_count
 from kvdemo.ui.memory.words import budget_owner, budget_words, figure_of, free_words, requests_words
 
-__all__ = ["arithmetic_card", "figures_card", "fits_card"]
+__all__ = ["arithmetic_card", "engine_card", "figures_card", "fits_card"]
 
 NBSP = "\N{NO-BREAK SPACE}"
 MOST_ROWS = 7
@@ -99,6 +99,33 @@ def _sums(plan: MemoryPlan, keeping: str) -> str:
         (Markup("<tr><th scope='row'>{}</th><td>{}</td></tr>").format(text(name), text(value)) for name, value in rows)
     )
     return Markup('<table class="kv-table kv-sums"><tbody>{}</tbody></table>').format(body)
+
+
+def engine_card(plan: MemoryPlan) -> str:
+    """What an engine with a paged cache would say at its start, and the commands that start one; "" without a budget."""
+    found = plan.paged
+    if found is None:
+        return ""
+    figures = (
+        (
+            "Pages",
+            f"{format_count(found.num_pages)} of {format_count(found.page_tokens)} tokens, {format_bytes(found.page_bytes)}",
+        ),
+        ("Tokens that fit", format_count(found.tokens)),
+        (f"Requests of {format_count(found.seq_len)} tokens at once", f"{found.at_once:.2f}"),
+    )
+    rows = Markup("").join(
+        Markup('<tr><th scope="row">{}</th><td>{}</td></tr>').format(text(name), text(value)) for name, value in figures
+    )
+    notes = Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(note)) for note in found.notes)
+    code = "\n".join(f"# {engine}\n{command}" for engine, command in found.commands)
+    commands = code_block(code, wrapped=True) if code else Markup("")
+    memory = format_bytes(found.cache_bytes)
+    return Markup(
+        '<div class="kv-card kv-engine"><h2 class="kv-card-title">What would an engine say?</h2>'
+        '<p class="kv-small">With {} for the cache, in pages: the figures that vLLM prints when it starts.</p>'
+        '<table class="kv-table kv-sums"><tbody>{}</tbody></table>{}{}</div>'
+    ).format(memory, rows, notes, commands)
 
 
 def fits_card(plan: MemoryPlan) -> str:

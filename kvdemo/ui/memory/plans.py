@@ -16,7 +16,7 @@ from kvdemo.backend.protocol import Backend
 from kvdemo.components.markup import text
 from kvdemo.errors import KvdemoError, ModelNotReady, ModelUnavailable
 from kvdemo.facts.plans import Architecture, MeasuredPoint, MemoryPlan
-from kvdemo.ui.memory.cards import arithmetic_card, figures_card, fits_card
+from kvdemo.ui.memory.cards import arithmetic_card, engine_card, figures_card, fits_card
 from kvdemo.ui.memory.form import GROWS, MemoryForm
 from kvdemo.ui.memory.models import others
 from kvdemo.ui.memory.words import asked_words, headline_card
@@ -122,7 +122,7 @@ def _parts(
     words = {
         "headline": headline_card(plan, keeping),
         "arithmetic": arithmetic_card(plan),
-        "fits": fits_card(plan),
+        "fits": Markup("{}{}").format(fits_card(plan), engine_card(plan)),
         "figures": figures_card(as_built, plan, keeping),
     }
     grows = (by, kept, _key(*beside.measured), _growing(plan, by), *(_growing(one, by) for one in compared))
