@@ -94,6 +94,7 @@ class Observer:
             {
                 "transformers.generation.utils": self._patch_generate,
                 "transformers.modeling_utils": self._patch_models,
+                "torch._dynamo.eval_frame": self._patch_compiled,
                 "transformers.generation.continuous_batching.continuous_api": functools.partial(patch_batching, self),
             }
         )
@@ -279,10 +280,32 @@ class Observer:
             here.root = model
             try:
                 with self._counted(model):
-                    output = original(model, *args, **kwargs)
-                self.safely(self._after_own, here.loop, output)
-                return output
+                    return original(model, *args, **kwargs)
             finally:
+                self.safely(self._after_own, here.loop)
+                here.root = here.loop = None
+
+        return call
+
+    def _patch_compiled(self, module: ModuleType) -> None:
+        kind = getattr(module, "OptimizedModule", None)  # what torch.compile(model) gives
+        if kind is not None:
+            self.patches.replace(kind, "__call__", self._called_compiled)
+
+    def _called_compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiled code has no hooks to be counted by: a loop over such a model is seen where it is called."""
+
+        def call(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+            model, here = compiled._orig_mod, self.here
+            busy = here.call is not None or here.root is not None or here.batching is not None or here.warming
+            if not self.open or busy or not hasattr(model, "_prepare_cache_for_generation"):
+                return original(compiled, *args, **kwargs)
+            here.root = model
+            try:
+                self.safely(self._seen_outside, model, args, kwargs, self.clock())
+                return original(compiled, *args, **kwargs)
+            finally:
+                self.safely(self._after_own, here.loop)
                 here.root = here.loop = None
 
         return call
@@ -292,13 +315,10 @@ class Observer:
             running.cache, running.cache_class = made, type(made).__name__
         running.look()
 
-    def _after_own(self, loop: OwnLoop | None, output: Any) -> None:
-        if loop is None:
-            return
-        loop.ended_s = self.clock()
-        # The cache that a first forward makes is one of the loop's own only once a later one is given it.
-        if loop.cache is not None and loop.several:
-            loop.look()
+    def _after_own(self, loop: OwnLoop | None) -> None:
+        if loop is not None:
+            loop.ended_s = self.clock()
+            loop.let_go()
 
     # Forwards
 

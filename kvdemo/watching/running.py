@@ -261,12 +261,16 @@ class OwnLoop(_Seen):
         # Without a cache: the same ids again and one more. Texts that are only scored do not begin with each other.
         return not before.read and forward.computed == before.computed + 1 and _begins_with(ids, self._ids)
 
+    def let_go(self) -> None:
+        """Weigh the cache and keep no hold of it: whether the loop goes on is its own affair, and so is its memory."""
+        self.look()
+        self.cache = None
+
     @property
     def is_loop(self) -> bool:
         return len(self.forwards) > 1
 
     def call(self) -> Call:
-        self.look()
         per_row = [(each.computed, each.read) for each in self.forwards]
         first = self.forwards[0]
         read = first.read or 0
@@ -284,7 +288,7 @@ class OwnLoop(_Seen):
             how="own loop",
             model_type=self.model_type,
             batch_size=first.rows,
-            use_cache=Setting(self.cache is not None, "call"),
+            use_cache=Setting(self.cache_class is not None, "call"),
             cache_class=self.cache_class,
             positions_computed=self.totals("computed"),
             positions_read=self.totals("read"),
@@ -294,7 +298,7 @@ class OwnLoop(_Seen):
             generation_s=self.ended_s - began_s,
             ttft_s=first_s - began_s,
             tpot_s=(self.ended_s - first_s) / (new_tokens - 1) if new_tokens > 1 else None,
-            peak_cache_bytes=0 if self.cache is None else self.peak[0],
+            peak_cache_bytes=0 if self.cache_class is None else self.peak[0],
             peak_cache_tokens=self.peak[1],
             finish_reason=None,
             cached=cached_of(per_row, prompt),

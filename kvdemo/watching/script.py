@@ -66,7 +66,8 @@ class Program:
             return _status(leaving.code)
         except BaseException as error:  # as the interpreter does at the end of a script
             _flush()
-            sys.excepthook(type(error), error, _own(error.__traceback__))
+            error.__traceback__ = _own(error.__traceback__)  # what is printed is the exception's own
+            sys.excepthook(type(error), error, error.__traceback__)
             return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         return 0
 

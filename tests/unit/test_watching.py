@@ -1,0 +1,324 @@
+"""The observer by itself: what it sees in this process, what it leaves behind, and another environment that it works in."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig
+
+import kvdemo
+from kvdemo.watching.elsewhere import ENTRY, why_not
+from kvdemo.watching.override import Override
+from kvdemo.watching.record import Call, cached_of, union_s
+from tests.tiny import tiny_model, tiny_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATIONS = ROOT / "tests" / "applications"
+IDS = torch.tensor([list(b"fox")])
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and scripts of a shell")
+
+
+def seen_of(work: Callable[[], Any], **options: Any) -> tuple[Call, ...]:
+    with kvdemo.watch(**options) as seen, torch.no_grad():
+        work()
+    record = seen.record()
+    assert record.notes == ()
+    return record.calls
+
+
+def answer(model: Any, **said: Any) -> None:
+    model.generate(IDS, max_new_tokens=4, eos_token_id=None, **said)
+
+
+def newest(outputs: Any) -> Any:
+    return outputs.logits[:, -1:].argmax(-1)
+
+
+# --- what it leaves behind -------------------------------------------------------------------------------------------
+
+
+def test_every_attribute_that_was_patched_is_the_original_object_again() -> None:
+    model = tiny_model()
+    pages = ContinuousBatchingConfig(
+        page_size=16, num_blocks=8, max_batch_tokens=64, auto_switch_to_flash=False, use_cuda_graph=False
+    )
+    finders = list(sys.meta_path)
+    with kvdemo.watch() as seen:
+        model.generate(IDS, max_new_tokens=2)
+        model.generate_batch([[1, 2, 3]], GenerationConfig(max_new_tokens=2, eos_token_id=-1), pages)
+        patched = [(owner, name, before, vars(owner)[name]) for owner, name, before, _ in seen.patches.replaced]
+        assert all(now is not before for *_, before, now in patched)
+    names = {name for _, name, *_ in patched}
+    assert {"generate", "__call__", "start", "schedule_batch", "_run_generation_loop", "deliver_batch"} <= names
+    for owner, name, before, made in patched:
+        now = vars(owner).get(name)
+        assert now is before or (now is None and name == "__call__"), f"{owner}.{name}"
+        assert now is not made
+    assert sys.meta_path == finders
+    assert not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_call_that_raises_is_told_and_leaves_nothing_on_the_model(error: type[BaseException]) -> None:
+    model = tiny_model()
+
+    def raises(_ids: Any, _scores: Any) -> Any:
+        raise error
+
+    with kvdemo.watch() as seen, pytest.raises(error):
+        model.generate(IDS, max_new_tokens=2, logits_processor=[raises])
+    (call,) = seen.record().calls
+    assert (call.error, call.positions_computed, call.finish_reason) == (error.__name__, (3,), None)
+    assert not model._forward_pre_hooks
+
+
+def test_what_somebody_patches_on_top_meanwhile_is_left_to_him() -> None:
+    from transformers.generation.utils import GenerationMixin
+
+    original = GenerationMixin.generate
+    try:
+        with kvdemo.watch():
+            ours = GenerationMixin.generate
+
+            def theirs(model: Any, *args: Any, **kwargs: Any) -> Any:
+                return ours(model, *args, **kwargs)
+
+            GenerationMixin.generate = theirs
+        assert GenerationMixin.generate is theirs
+        assert tiny_model().generate(IDS, max_new_tokens=2, eos_token_id=None).shape == (1, 5)
+    finally:
+        GenerationMixin.generate = original
+
+
+def test_a_loops_cache_is_not_held_when_the_program_lets_it_go() -> None:
+    model = tiny_model()
+    with kvdemo.watch() as seen, torch.no_grad():
+        outputs = model(IDS, use_cache=True)
+        outputs = model(newest(outputs), cache=outputs.cache, use_cache=True)
+        held = weakref.ref(outputs.cache)
+        del outputs
+        gc.collect()
+        assert held() is None
+    (call,) = seen.record().calls
+    assert (call.peak_cache_tokens, call.peak_cache_bytes) == (4, 4 * 1024)
+
+
+# --- what it sees ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_cache_is_seen_under_both_of_its_names(name: str) -> None:
+    model = tiny_model()
+
+    def work() -> None:
+        outputs = model(IDS, use_cache=True)
+        for _ in range(3):
+            outputs = model(newest(outputs), use_cache=True, **{name: getattr(outputs, name)})
+        model.generate(IDS, max_new_tokens=3, eos_token_id=None, **{name: DynamicCache(config=model.config)})
+
+    loop, call = seen_of(work)
+    assert (loop.how, loop.positions_computed, loop.positions_read) == ("own loop", (3, 1, 1, 1), (0, 3, 4, 5))
+    assert (loop.cache_class, loop.cached, loop.new_tokens) == ("DynamicCache", True, 4)
+    assert (call.cache_origin, call.positions_computed, call.cached) == ("handed over", (3, 1, 1), True)
+
+
+def test_a_loop_over_a_compiled_model_is_seen_too() -> None:
+    model = tiny_model()
+    compiled = torch.compile(model, backend="eager", dynamic=True)
+
+    def work() -> None:
+        ids = IDS
+        for _ in range(3):
+            ids = torch.cat([ids, newest(compiled(ids, use_cache=False))], 1)
+
+    (call,) = seen_of(work)
+    assert (call.how, call.positions_computed, call.cached) == ("own loop", (3, 4, 5), False)
+
+
+def test_forwards_that_belong_to_no_loop_are_counted_and_called_no_generation() -> None:
+    model = tiny_model()
+    with kvdemo.watch() as seen, torch.no_grad():
+        for length in (3, 4, 5):  # scored texts that grow, and do not begin with each other
+            model(torch.full((1, length), length))
+    record = seen.record()
+    assert (record.calls, record.single_forwards, record.cached) == ((), 3, None)
+
+
+def test_several_models_are_told_apart_by_name(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    models = []
+    for name in ("one", "two"):
+        tiny_model().save_pretrained(tmp_path / name)
+        models.append(AutoModelForCausalLM.from_pretrained(tmp_path / name))
+    with kvdemo.watch() as seen:
+        for model in models:
+            model.generate(IDS, max_new_tokens=2, eos_token_id=None)
+    record = seen.record()
+    assert [call.model for call in record.calls] == ["one", "two"]
+    assert [facts.name for facts in record.models] == ["one", "two"]
+    assert str(tmp_path) not in str(record)
+
+
+def test_a_line_that_changes_the_model_in_memory_is_told_from_its_files(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    tiny_model().save_pretrained(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    model.generation_config.use_cache = False
+    (call,) = seen_of(lambda: model.generate(IDS, max_new_tokens=3, eos_token_id=None))
+    assert (call.use_cache.value, call.use_cache.source, call.cached) == (False, "code", False)
+
+
+def test_a_prompt_in_chunks_is_through_when_all_of_it_was_seen() -> None:
+    model = tiny_model()
+    ids = torch.tensor([list(b"The quick brown fox")])
+    (call,) = seen_of(lambda: model.generate(ids, max_new_tokens=3, eos_token_id=None, prefill_chunk_size=8))
+    assert call.positions_computed == (8, 8, 3, 1, 1)
+    assert (call.prompt_tokens, call.new_tokens, call.cached) == (19, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "computed", "cache"),
+    [
+        ("none", (3, 4, 5, 6), None),
+        ("dynamic", (3, 1, 1, 1), "DynamicCache"),
+        ("static", (3, 1, 1, 1), "StaticCache"),
+        ("fp8", (3, 1, 1, 1), "QuantizedCache"),
+    ],
+)
+def test_the_cache_of_a_call_is_overridden_whatever_the_call_says(
+    key: str, computed: tuple[int, ...], cache: str | None
+) -> None:
+    model = tiny_model(head_dim=32)
+    for said in ({"use_cache": False}, {"use_cache": True}, {"cache": DynamicCache(config=model.config)}):
+        (call,) = seen_of(partial(answer, model, **said), override=Override(key))
+        assert (call.positions_computed, call.cache_class, call.use_cache.source) == (computed, cache, "watch")
+
+
+def test_a_call_that_brings_only_what_is_new_keeps_the_cache_that_it_needs() -> None:
+    model = tiny_model()
+    cache = DynamicCache(config=model.config)
+    override = Override("none")
+    with kvdemo.watch(override=override) as seen, torch.no_grad():
+        model(IDS, cache=cache, use_cache=True)
+        model.generate(IDS[:, :1], attention_mask=torch.ones(1, 4), cache=cache, max_new_tokens=2, eos_token_id=None)
+    assert seen.record().calls[-1].reused_tokens == 3
+    assert any("left as it is" in note or "left as it was" in note for note in seen.record().notes)
+
+
+@pytest.mark.parametrize(
+    ("forwards", "prompt", "cached"),
+    [
+        ([(4, 0), (1, 4), (1, 5)], 4, True),
+        ([(4, 0), (5, 0), (6, 0)], 4, False),
+        ([(8, 0), (8, 8), (3, 16), (1, 19)], 19, True),
+        ([(1, 0), (2, 0)], 1, False),
+        ([(4, 0)], 4, None),
+        ([], None, None),
+        ([(4, None), (1, None)], 4, True),
+        ([(None, 0), (1, 4)], 4, None),
+    ],
+)
+def test_forwards_prove_whether_a_cache_was_used(forwards: Any, prompt: int | None, cached: bool | None) -> None:
+    assert cached_of(forwards, prompt) is cached
+
+
+def test_time_that_several_calls_share_counts_once() -> None:
+    assert union_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (1.5, 1.6)]) == 4.0
+
+
+# --- another process, another environment ----------------------------------------------------------------------------
+
+
+@posix
+def test_an_interrupt_ends_the_program_as_it_would_end_alone_and_what_was_seen_is_kept(tmp_path: Path) -> None:
+    written = tmp_path / "watch.json"
+    command = [sys.executable, "-m", "kvdemo", "watch", "--json", str(written), str(APPLICATIONS / "waits.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, cwd=ROOT, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == "waiting\n"
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=120)
+    assert (running.returncode, out) == (-signal.SIGINT, "cleaned up\n")
+    assert "KeyboardInterrupt" in err
+    assert f"{os.sep}watching{os.sep}" not in err, "no frame of ours"
+    assert '"exit_code": 130' in written.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second environment: with the torch and transformers of this one, and without kvdemo."""
+    folder = tmp_path_factory.mktemp("other")
+    venv.EnvBuilder(with_pip=False, symlinks=os.name == "posix").create(folder)
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    told = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    place = subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
+    Path(place, "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return python
+
+
+def test_the_observer_needs_the_standard_library_only(other: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [other, ENTRY, "--record", tmp_path / "record.json", "--", APPLICATIONS / "modules.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.stdout == "['kvdemo']\n", done.stderr
+    assert (tmp_path / "record.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_program_is_compared_with_itself_in_another_environment(other: Path, tmp_path: Path) -> None:
+    from kvdemo.cli.watch import main
+    from kvdemo.experiments.documents import loads
+    from kvdemo.questions.application.spec import ApplicationResult
+    from kvdemo.questions.documents import from_any_document
+
+    tiny_model().save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
+    ways = ["--compare", "as-is", "--compare", f"python={other}", "--rounds", "1", "--json", str(tmp_path / "a.json")]
+    assert main([*ways, str(APPLICATIONS / "plain.py"), str(tmp_path / "tiny")]) == 0
+    result = from_any_document(loads((tmp_path / "a.json").read_bytes()))
+    assert isinstance(result, ApplicationResult)
+    assert [arm.label for arm in result.arms] == ["as it is", "the other environment"]
+    assert {arm.transformers for arm in result.arms} == {result.environment.transformers}
+    assert {run.positions_computed for run in result.runs} == {26}
+    assert all(one.same_output for one in result.comparisons)
+    assert str(other) not in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+@posix
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        ("3 10 1 1", "is Python 3.10; watching needs 3.11 or newer"),
+        ("3 12 1 0", "has no transformers"),
+        ("3 12 0 0", "has no torch and no transformers"),
+        ("hello", "is no Python that can be asked for its version"),
+    ],
+)
+def test_an_environment_that_cannot_be_watched_in_is_refused_in_a_sentence(
+    tmp_path: Path, answers: str, sentence: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {answers}\n")
+    python.chmod(0o755)
+    assert why_not(str(python)) == f"{python} {sentence}"
+    assert why_not(sys.executable) is None
