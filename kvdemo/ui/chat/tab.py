@@ -39,7 +39,11 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     idle = format_seconds(settings.limits.idle_s)
     kept_words = f"Your cache stays on this machine until you clear, close, or leave it idle for {idle}."
     asked = [conversation, *parts.form.fields.values()]
-    answers = [start.success(bound(answer, parts, backend, kept_words), asked, outputs, **MODEL) for start in starts]
+    # More than once at a time: what follows a refused message would otherwise swallow, unseen, what follows the next one.
+    answers = [
+        start.success(bound(answer, parts, backend, kept_words), asked, outputs, trigger_mode="multiple", **MODEL)
+        for start in starts
+    ]
     for answered in answers:
         answered.failure(bound(settled, parts), conversation, outputs, **LIGHT)
     parts.stop.click(stopping(backend, PLACE), **LIGHT)
