@@ -6,6 +6,8 @@ over all layers; requests = pages / pages of one request. And the commands that 
 
 from __future__ import annotations
 
+import re
+
 from kvdemo.facts.plans import Architecture, MemoryRequest, Paged
 from kvdemo.planner.sizes import Sizes
 from kvdemo.settings import DEFAULT_MODEL
@@ -17,6 +19,7 @@ APART = (
     "Layers with windows are counted as if they kept every token; an engine that manages them apart fits more, "
     "as vLLM does for many models."
 )
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 STATES = "States of a fixed size are not in the pages."
 
 
@@ -49,9 +52,9 @@ def paged(architecture: Architecture, request: MemoryRequest, cache_bytes: int |
 
 def commands(name: str, request: MemoryRequest, at_once: int) -> tuple[tuple[str, str], ...]:
     """(engine, the command that starts it with these limits, listening on this machine only)."""
-    model = (
-        DEFAULT_MODEL if name == DEFAULT_MODEL.split("/")[-1] else name if "/" in name else f"OWNER/{name or 'MODEL'}"
-    )
+    # A name may come out of anybody's config.json, and somebody pastes the command into a shell.
+    default = name == DEFAULT_MODEL.split("/")[-1]
+    model = DEFAULT_MODEL if default else name if HUB_ID.fullmatch(name) else "MODEL"
     vllm = [f"vllm serve {model} --host 127.0.0.1 --max-model-len {request.seq_len} --max-num-seqs {at_once}"]
     vllm += [f"--block-size {request.page_tokens}"]
     vllm += ["--kv-cache-dtype fp8"] if request.cache_dtype == "float8" else []

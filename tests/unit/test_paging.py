@@ -82,10 +82,19 @@ def test_commands_say_length_number_and_dtype_and_listen_on_this_machine_only() 
     assert f"--max-num-seqs {int(found.at_once)}" in vllm
 
 
+@pytest.mark.parametrize(
+    "name", ["a/b; some-command", "GPT-2 XL 1.5B", "a/$(b)", "a/b`c`", "--model/x", "a/b\nc", "../a/b", "a/b/c", ""]
+)
+def test_a_name_that_a_shell_would_read_otherwise_is_left_for_the_reader_to_put_in(name: str) -> None:
+    for _, command in in_pages(replace(DEFAULT, architecture=replace(DEFAULT.architecture, name=name)), 2**30).commands:
+        assert " MODEL --" in command or " MODEL.gguf --" in command
+        assert not set(command) & set(";$`\n()&|<>")
+
+
 def test_the_card_shows_the_figures_and_a_command_to_copy() -> None:
     card = engine_card(plan_of(budget_gib=80, name="<b>"))
     assert "Tokens that fit" in card
-    assert "OWNER/&lt;b&gt; --host 127.0.0.1" in card
+    assert "vllm serve MODEL --host 127.0.0.1" in card
     assert "kv-act-copy" in card
     assert engine_card(plan_of()) == ""
 
