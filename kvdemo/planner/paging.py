@@ -19,6 +19,7 @@ APART = (
     "Layers with windows are counted as if they kept every token; an engine that manages them apart fits more, "
     "as vLLM does for many models."
 )
+BATCH_TOKENS = 128  # query tokens of one forward
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 STATES = "States of a fixed size are not in the pages."
 
@@ -46,11 +47,11 @@ def paged(architecture: Architecture, request: MemoryRequest, cache_bytes: int |
         seq_len=request.seq_len,
         at_once=at_once,
         notes=tuple(notes),
-        commands=commands(architecture.name, request, int(at_once)) if at_once >= 1 else (),
+        commands=commands(architecture.name, request, int(at_once), num_pages) if at_once >= 1 else (),
     )
 
 
-def commands(name: str, request: MemoryRequest, at_once: int) -> tuple[tuple[str, str], ...]:
+def commands(name: str, request: MemoryRequest, at_once: int, num_pages: int) -> tuple[tuple[str, str], ...]:
     """(engine, the command that starts it with these limits, listening on this machine only)."""
     # A name may come out of anybody's config.json, and somebody pastes the command into a shell.
     default = name == DEFAULT_MODEL.split("/")[-1]
@@ -59,8 +60,11 @@ def commands(name: str, request: MemoryRequest, at_once: int) -> tuple[tuple[str
     vllm += [f"--block-size {request.page_tokens}"]
     vllm += ["--kv-cache-dtype fp8"] if request.cache_dtype == "float8" else []
     vllm += [f"--tensor-parallel-size {request.tensor_parallel}"] if request.tensor_parallel > 1 else []
+    # Left to itself it takes most of the free memory, and a mask of as many tokens on top.
+    serve = [f"transformers serve {model} --host 127.0.0.1 --continuous-batching --cb-block-size {request.page_tokens}"]
+    serve += [f"--cb-num-blocks {num_pages} --cb-max-batch-tokens {max(BATCH_TOKENS, at_once)}"]
     return (
         ("vLLM", " ".join(vllm)),
-        ("transformers serve", f"transformers serve {model} --host 127.0.0.1 --continuous-batching"),
+        ("transformers serve", " ".join(serve)),
         ("llama.cpp", f"llama-server -m MODEL.gguf --host 127.0.0.1 -c {request.seq_len * at_once} -np {at_once}"),
     )

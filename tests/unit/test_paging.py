@@ -80,6 +80,8 @@ def test_commands_say_length_number_and_dtype_and_listen_on_this_machine_only() 
     ):
         assert part in vllm
     assert f"--max-num-seqs {int(found.at_once)}" in vllm
+    serve = commands["transformers serve"]
+    assert f"--cb-block-size 16 --cb-num-blocks {found.num_pages} --cb-max-batch-tokens " in serve
 
 
 @pytest.mark.parametrize(
