@@ -17,12 +17,12 @@ from kvdemo.endpoints.policy import Resolve, checked_target, resolved
 from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
 from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench
-from kvdemo.experiments.comparison import ENDPOINT_ARM
+from kvdemo.experiments.comparison import ENDPOINT_ARM, endpoint_row
 from kvdemo.experiments.question import Question
 from kvdemo.facts.endpoint import NOT_REPORTED, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.load import Arrival, ManyFinished, ManyRecord, ManyRequest
-from kvdemo.facts.model import ModelFacts, StrategyRow
+from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.records import RunRecord, Status
 from kvdemo.facts.requests import GenerationRequest, Message, Prompt
@@ -34,7 +34,6 @@ __all__ = ["Served", "answers_from", "endpoint_bench", "models_at", "served"]
 
 WARM_SHARE = 0.01
 WARM = "Warm, not comparable: this prompt was new, and the server reports that it reused some of it all the same."
-TRADE = "an engine behind a URL: its cache is not ours to choose"
 
 
 @dataclass(frozen=True)
@@ -184,11 +183,10 @@ def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
         )
         return served.count_text(text) or max(1, len(text) // 4)
 
-    row = StrategyRow(ENDPOINT_ARM, served.model.name, TRADE, exact=False, keeping="copy")
     return Bench(
         model=served.facts,
         environment=environment(on_page=served.reader.on_page),
-        strategies={ENDPOINT_ARM: row},
+        strategies={ENDPOINT_ARM: endpoint_row(served.model.name)},
         run=served.fresh if fresh else served.run,
         count=count,
         run_many=lambda request: served.many(request, fresh=fresh),

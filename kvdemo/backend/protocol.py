@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kvdemo.experiments.question import AnyResult, FormBackend
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
-from kvdemo.facts.endpoint import Endpoint, ServedModel
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.events import GenerationEvent, Waiting, Working
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.plans import Architecture, Budget, MeasuredPoint, MemoryPlan, MemoryRequest
@@ -70,7 +70,6 @@ class Backend(FormBackend, Protocol):
     def forget(self, owner: str) -> None: ...
 
     # Questions
-    def endpoint_models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]: ...
     def ask(
         self, spec: Any, *, owner: str, reader: Reader, endpoint: Endpoint | None = None
     ) -> Generator[Any, None, None]: ...

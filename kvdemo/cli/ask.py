@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +14,18 @@ import typer
 
 from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
 from kvdemo.cli.results import print_result
-from kvdemo.cli.session import MEASURING, OWNER, last, loaded_backend, settings_for, stopping_on_ctrl_c
-from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.cli.session import (
+    MEASURING,
+    OWNER,
+    endpoint_from,
+    last,
+    loaded_backend,
+    settings_for,
+    stopping_on_ctrl_c,
+)
+from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Needs, Question
-from kvdemo.experiments.switches import JsonTo, Model
+from kvdemo.experiments.switches import JsonTo, KeyEnv, Model, Url
 from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.documents import any_document
@@ -40,12 +47,6 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "report": (ReportTo, None),
     "csv": (CsvTo, None),
 }
-Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="ask an OpenAI-compatible server; --model: one that it lists")
-]
-KeyEnv = Annotated[
-    str | None, typer.Option(metavar="NAME", help="the environment variable that holds the key for that server")
-]
 AT_ENDPOINT: dict[str, tuple[Any, Any]] = {"url": (Url, None), "key_env": (KeyEnv, None)}
 
 
@@ -69,18 +70,6 @@ def command_of(question: Question[Any, Any], table: Table, follow: Follow = last
     run.__doc__ = ask.__doc__
     run.__name__ = question.command
     return run
-
-
-def endpoint_from(model: str | None, url: str | None, key_env: str | None) -> Endpoint | None:
-    """The server that the switches name; the key comes out of the environment, since others can read a command line."""
-    if url is None:
-        if key_env is not None:
-            raise InvalidRequest("key_env", "goes with --url")
-        return None
-    key = None
-    if key_env is not None and not (key := os.environ.get(key_env)):
-        raise InvalidRequest("key_env", f"there is no {key_env[:80]} in the environment, or it is empty")
-    return Endpoint(url, model, key)
 
 
 def answer(

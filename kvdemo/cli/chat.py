@@ -10,10 +10,10 @@ import typer
 
 from kvdemo.cli.answer_line import answer_line
 from kvdemo.cli.files import ANY_ENDING, check_targets, write_all
-from kvdemo.cli.session import CHATTING, OWNER, loaded_backend, stopping_on_ctrl_c
+from kvdemo.cli.session import CHATTING, OWNER, endpoint_from, loaded_backend, stopping_on_ctrl_c
 from kvdemo.cli.streams import failure_of
 from kvdemo.errors import RunFailed
-from kvdemo.experiments.switches import JsonTo, Model, NewTokens, Seed, Strategy, System, Temperature
+from kvdemo.experiments.switches import JsonTo, KeyEnv, Model, NewTokens, Seed, Strategy, System, Temperature, Url
 from kvdemo.facts.events import Finished, PromptEncoded, TokenEmitted, Waiting
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import Message, SamplingParams
@@ -30,16 +30,26 @@ def chat(
     seed: Seed = 0,
     model: Model = None,
     json_to: JsonTo = None,
+    url: Url = None,
+    key_env: KeyEnv = None,
 ) -> None:
     """Ask the model and watch the answer arrive."""
     turns = (*((Message("system", system),) if system else ()), Message("user", prompt))
     sampling = SamplingParams(temperature=temperature, seed=seed)
+    endpoint = endpoint_from(model, url, key_env)
     check_targets({"json": (json_to, ANY_ENDING)})
     out = sys.stderr if json_to == "-" else sys.stdout
     record, failed, written = None, None, True
-    with loaded_backend(model, (strategy,)) as backend, stopping_on_ctrl_c(backend) as interruption:
+    opened = loaded_backend(model, (strategy,)) if endpoint is None else loaded_backend(None, (), needs="endpoint")
+    with opened as backend, stopping_on_ctrl_c(backend) as interruption:
         events = backend.chat(
-            turns, max_new_tokens=max_new_tokens, strategy=strategy, sampling=sampling, owner=OWNER, reader=CHATTING
+            turns,
+            max_new_tokens=max_new_tokens,
+            strategy=strategy,
+            sampling=sampling,
+            owner=OWNER,
+            reader=CHATTING,
+            endpoint=endpoint,
         )
         try:
             for event in events:
@@ -62,6 +72,9 @@ def chat(
         raise failed
     if record is not None:
         print(file=out)
+        if endpoint is not None:
+            for words in record.notices:
+                print(f"Note: {words}", file=sys.stderr)
         print(answer_line(record), file=sys.stderr)
     if interruption.happened:
         raise typer.Exit(130)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kvdemo.cli.progress import loading, progress
 from kvdemo.ending import ENDING_SIGNALS
-from kvdemo.errors import ModelUnavailable
+from kvdemo.errors import InvalidRequest, ModelUnavailable
 from kvdemo.experiments.question import Needs
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.model import Failed
 from kvdemo.facts.reader import Reader
 from kvdemo.facts.requests import checked_choice
@@ -29,6 +30,7 @@ __all__ = [
     "MEASURING",
     "OWNER",
     "Interruption",
+    "endpoint_from",
     "last",
     "loaded_backend",
     "settings_for",
@@ -42,6 +44,18 @@ MEASURING = Reader(every_s=0.5)
 
 def settings_for(model: str | None) -> Settings:
     return Settings.from_environment(os.environ, model=model)
+
+
+def endpoint_from(model: str | None, url: str | None, key_env: str | None) -> Endpoint | None:
+    """The server that the switches name; the key comes out of the environment, since others can read a command line."""
+    if url is None:
+        if key_env is not None:
+            raise InvalidRequest("key_env", "goes with --url")
+        return None
+    key = None
+    if key_env is not None and not (key := os.environ.get(key_env)):
+        raise InvalidRequest("key_env", f"there is no {key_env[:80]} in the environment, or it is empty")
+    return Endpoint(url, model, key)
 
 
 @contextmanager

@@ -30,10 +30,13 @@ class RunView:
     tokens          new tokens so far; first_s and last_s: when the first and the last came, since acceptance, s
     prompt_tokens   0 until it is known
     cache_tokens    positions in the cache, the newest token not among them; 0 where there is none of ours
+    served          a server behind a URL makes the tokens: of its cache nothing is known, and pieces stand for tokens until
+                    its end
     """
 
     strategy: str = "dynamic"
     kept: bool = False
+    served: bool = False
     phase: str = "asked"
     place: int = 0
     prompt_tokens: int = 0
@@ -58,6 +61,8 @@ class RunView:
 
     @property
     def reused_tokens(self) -> int:
+        if self.served:  # as it says itself
+            return (self.record.reused_tokens or 0) if self.record else 0
         return self.reuse.reused_tokens if self.reuse else 0
 
     @property
@@ -137,7 +142,16 @@ def _token(view: RunView, event: TokenEmitted) -> RunView:
 
 def _finished(view: RunView, event: Finished) -> RunView:
     prompt_tokens = view.prompt_tokens or event.record.prompt_tokens or 0
-    return replace(view, phase="finished", prompt_tokens=prompt_tokens, text=event.record.text, record=event.record)
+    tokens = view.tokens if event.record.token_ids is not None else event.record.new_tokens
+    return replace(
+        view,
+        phase="finished",
+        prompt_tokens=prompt_tokens,
+        tokens=tokens,
+        text=event.record.text,
+        notices=view.notices if event.record.token_ids is not None else event.record.notices,
+        record=event.record,
+    )
 
 
 def _unchanged(view: RunView, event: Working) -> RunView:

@@ -36,6 +36,7 @@ __all__ = [
     "Verdict",
     "checked_arms",
     "checked_budget",
+    "endpoint_row",
 ]
 
 Metric = Literal["generation_s", "ttft_s", "tpot_s", "request_s", "throughput_tokens_per_s"]
@@ -43,6 +44,7 @@ METRICS: tuple[Metric, ...] = ("generation_s", "ttft_s", "tpot_s", "request_s") 
 AGAIN = "-again"
 ENDPOINT_ARM = "endpoint"
 """The one arm of a request to an engine behind a URL, whose cache is not ours to choose."""
+ENDPOINT_TRADE = "an engine behind a URL: its cache is not ours to choose"
 StopReason = Literal["rounds", "clear", "budget", "stopped", "limit", "failed"]
 """All rounds were done, the interval became narrow enough, the time was up, a person stopped it, so did the operator's limit, no
 two arms were left to compare."""
@@ -61,6 +63,11 @@ def checked_arms(strategies: tuple[str, ...], least: int = 2) -> None:
         checked_text("strategies", strategy, max_chars=40)
     if len(set(strategies)) != len(strategies):
         raise InvalidRequest("strategies", "each may be chosen once")
+
+
+def endpoint_row(name: str) -> StrategyRow:
+    """The arm as the strategies table would have it. name: of what is asked."""
+    return StrategyRow(ENDPOINT_ARM, name, ENDPOINT_TRADE, exact=False, keeping="copy")
 
 
 def checked_budget(time_budget_s: float | None) -> None:

@@ -16,7 +16,7 @@ from kvdemo.experiments.evidence import Evidence
 from kvdemo.experiments.pieces import Pieces
 from kvdemo.experiments.tables import PlacedRuns, Table
 from kvdemo.facts.decision import CacheDecision
-from kvdemo.facts.endpoint import Endpoint
+from kvdemo.facts.endpoint import Endpoint, ServedModel
 from kvdemo.facts.model import ModelFacts, ModelStatus, StrategyRow
 from kvdemo.facts.requests import Message
 from kvdemo.facts.results import Environment, Progress
@@ -86,6 +86,7 @@ class FormBackend(Protocol):
     def status(self) -> ModelStatus: ...
     def strategies(self) -> tuple[StrategyRow, ...]: ...
     def count_tokens(self, prompt: str | tuple[Message, ...]) -> int: ...
+    def endpoint_models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]: ...
 
 
 Starts = tuple[tuple[Any, Callable[[Workload], Any]], ...]
@@ -100,6 +101,7 @@ class Form:
     counted    inputs, output and handler of what is counted again once the model is loaded; () for nothing
     asks       further buttons that ask a question: (button, fields)
     starts     (component, what somebody wants the model for -> its value, None to leave it): where it starts from
+    server     address, model and key of an engine behind a URL, which is asked once there is an address; [] for none
     """
 
     fields: list[Any]
@@ -110,6 +112,7 @@ class Form:
     counted: tuple[list[Any], Any, Callable[..., Any]] | tuple[()] = ()
     asks: tuple[tuple[Any, list[Any]], ...] = ()
     starts: Starts = ()
+    server: list[Any] = field(default_factory=list)
 
 
 class Live(Protocol):
@@ -143,7 +146,6 @@ class Page(Generic[S]):
 
     form       lays it out in the current Blocks
     read       (backend, values of the form's fields) -> the request; InvalidRequest names the field
-    endpoint   (values of the form's fields) -> the engine behind a URL that is asked; None: the loaded model
     figures    names of its charts, in the order in which `Question.draw` gives them
     live       the request and the strategies' rows -> what is shown while it runs
     finished   what stands in the place of `live` for a result that was not run here
@@ -156,7 +158,6 @@ class Page(Generic[S]):
     read: Callable[..., S]
     figures: tuple[str, ...]
     live: Callable[[S, Mapping[str, StrategyRow]], Live]
-    endpoint: Callable[..., Endpoint | None] = lambda *_: None
     pickers: tuple[Picker, ...] = ()
     finished: Callable[[Any], str] = lambda _: ""
     aside: Callable[[Any], str] = lambda _: ""

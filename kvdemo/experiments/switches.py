@@ -11,6 +11,7 @@ from kvdemo.errors import InvalidRequest
 __all__ = [
     "TWO",
     "JsonTo",
+    "KeyEnv",
     "Model",
     "NewTokens",
     "Rounds",
@@ -19,6 +20,7 @@ __all__ = [
     "Strategy",
     "System",
     "Temperature",
+    "Url",
     "lengths",
 ]
 
@@ -26,6 +28,12 @@ TWO = ("none", "dynamic")
 
 Model = Annotated[str | None, typer.Option(help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")]
 JsonTo = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - for stdout")]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="ask an OpenAI-compatible server; --model: one that it lists")
+]
+KeyEnv = Annotated[
+    str | None, typer.Option(metavar="NAME", help="the environment variable that holds the key for that server")
+]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="longest answer, tokens")]
 Strategy = Annotated[str, typer.Option(help="key of a cache strategy")]
 Strategies = Annotated[list[str] | None, typer.Option("--strategy", help="repeat it; the first is the baseline")]

@@ -136,3 +136,25 @@ def test_a_server_answers_in_chat_and_stop_closes_its_connection(backend: Backen
     finished = sure(Finished, seen[-1])
     assert (finished.reason, finished.record.text) == ("cancelled", "Hello")
     assert KEY not in repr(seen)
+
+
+def test_chat_on_the_command_line_asks_a_server_and_says_what_it_does_not_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KEY_OF_IT", KEY)
+    kept = tmp_path / "run.json"
+    with serving(WorkEngine(each_s=0.00001, own_s=0.0002).answer) as url:
+        given = ["chat", "What is a planet?", "--max-new-tokens", "4", "--url", url, "--key-env", "KEY_OF_IT"]
+        assert main([*given, "--json", str(kept)]) == 0
+    said = capsys.readouterr()
+    run = json.loads(kept.read_text(encoding="utf-8"))
+    assert said.out.strip() == run["text"].strip()
+    assert (run["strategy"], run["cache_bytes"], run["num_new_tokens"]) == (None, None, 4)
+    assert "reused: not reported, cache: not reported" in said.err
+    assert KEY not in said.out + said.err + kept.read_text(encoding="utf-8")
+
+
+def test_chat_on_the_command_line_fails_in_a_sentence_where_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "Hi", "--url", "http://127.0.0.1:9"]) == 1
+    assert "Nothing listens at 127.0.0.1:9." in capsys.readouterr().err
+    assert main(["chat", "Hi", "--key-env", "KEY_OF_IT"]) == 2

@@ -12,7 +12,6 @@ from kvdemo.questions.endpoint import words
 from kvdemo.questions.endpoint.charts import draw, pairs_chart, steps_chart, together_chart
 from kvdemo.questions.endpoint.evidence import evidence
 from kvdemo.questions.endpoint.live import EndpointRun, verdict_card
-from kvdemo.questions.endpoint.page import EndpointForm
 from kvdemo.questions.endpoint.question import ENDPOINT
 from kvdemo.questions.endpoint.tables import endpoint_table, request_rows
 from kvdemo.questions.table import QUESTIONS
@@ -99,11 +98,6 @@ def test_an_endpoint_without_a_cache_or_that_cannot_be_told_is_a_matter_for_whoe
     on = of_setting(CacheDecision(True, "library default", None, "DynamicCache", "sdpa", False))
     decided = ready_to_decide(Workload(), [result_of(), found], beside=[on], table=(*QUESTIONS, ENDPOINT))  # type: ignore[list-item]
     assert (decided.outcome, decided.left_out) == ("ask", 0)
-
-
-def test_the_key_is_in_no_value_that_the_form_makes() -> None:
-    typed = EndpointForm("http://127.0.0.1:8000/v1", "served", "sk-secret-of-mine", 10, 1000, 60)
-    assert "sk-secret" not in repr(typed.spec())
 
 
 def test_a_result_says_no_more_of_the_address_than_its_model() -> None:

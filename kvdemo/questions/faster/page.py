@@ -12,6 +12,7 @@ from kvdemo.components.choices import strategy_notes
 from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
 from kvdemo.components.form_values import budget_s, in_table_order
 from kvdemo.components.markup import fragment
+from kvdemo.components.server_fields import server_fields
 from kvdemo.components.wiring import LIGHT, bound
 from kvdemo.errors import KvdemoError
 from kvdemo.experiments.comparison import CompareSpec
@@ -116,6 +117,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-faster-system-prompt"
             )
             notes = fragment(strategy_notes(backend.strategies()), elem_id="compare-faster-strategy-notes")
+        server = server_fields(backend, settings, "compare-faster")
         notice = fragment(elem_id="compare-faster-notice")
     noise, alone = gr.State(False), gr.State(True)
     fields = [prompt, mode, strategies, new_tokens, rounds, until_clear, budget, fixed, system_prompt]
@@ -131,6 +133,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         counted=(counted, count, counting),
         asks=((noisy, [*fields, alone]),),
         starts=((new_tokens, lambda wanted: wanted.longest_answer_tokens),),
+        server=server,
     )
 
 

@@ -12,6 +12,7 @@ import gradio as gr
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.form_values import budget_s, lengths, notice, refusal, typed_number
 from kvdemo.components.markup import fragment
+from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
 from kvdemo.components.uploads import read_upload
 from kvdemo.components.wiring import LIGHT, bound
@@ -158,6 +159,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                     elem_id="compare-load-budget",
                 )
             as_chat = gr.Checkbox(False, label="Send each prompt as a chat message", elem_id="compare-load-as-chat")
+        server = server_fields(backend, settings, "compare-load")
         place = fragment(elem_id="compare-load-notice")
     fields = [
         *(source, typed, rows, requests, new_tokens, rounds, modes, rate, sweep),
@@ -171,7 +173,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         (new_tokens, lambda wanted: wanted.longest_answer_tokens),
         (target_request, target_here),
     )
-    return Form(fields, start, stop, place, starts=starts)
+    return Form(fields, start, stop, place, starts=starts, server=server)
 
 
 def target_here(wanted: Workload) -> str | None:

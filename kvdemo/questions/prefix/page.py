@@ -10,6 +10,7 @@ import gradio as gr
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.form_values import budget_s
 from kvdemo.components.markup import fragment
+from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
 from kvdemo.experiments.prompt_file import representative
 from kvdemo.experiments.question import Form, FormBackend, Page
@@ -95,9 +96,10 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             budget = gr.Number(
                 BUDGET_MIN, label="Time budget, minutes (empty: none)", min_width=200, elem_id="compare-prefix-budget"
             )
+        server = server_fields(backend, settings, "compare-prefix")
         notice = fragment(elem_id="compare-prefix-notice")
     fields = [system_prompt, questions, strategy, new_tokens, budget]
-    return Form(fields, start, stop, notice, follows=((strategy, _copyable_followed),))
+    return Form(fields, start, stop, notice, follows=((strategy, _copyable_followed),), server=server)
 
 
 def copyable(rows: tuple[StrategyRow, ...]) -> list[tuple[str, str]]:

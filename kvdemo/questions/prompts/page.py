@@ -12,6 +12,7 @@ from markupsafe import Markup
 from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
 from kvdemo.components.form_values import budget_s, in_table_order, notice, refusal
 from kvdemo.components.markup import fragment, text
+from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
 from kvdemo.components.uploads import read_upload
 from kvdemo.components.wiring import LIGHT, Updates, bound
@@ -145,6 +146,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                     min_width=200,
                     elem_id="compare-prompts-budget",
                 )
+        server = server_fields(backend, settings, "compare-prompts")
         place = fragment(elem_id="compare-prompts-notice")
     fields = [source, typed, rows, strategies, new_tokens, rounds, as_chat, fixed, longest, budget]
     parts = SetParts(source, typed, rows, about, place)
@@ -162,6 +164,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             (new_tokens, lambda wanted: wanted.longest_answer_tokens),
             (longest, lambda wanted: wanted.longest_tokens),
         ),
+        server=server,
     )
 
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.choices import strategy_choices, strategy_notes
 from kvdemo.components.markup import fragment
+from kvdemo.components.server_fields import ServerFields, server_fields
 from kvdemo.facts.requests import Message
 from kvdemo.settings import Settings
 from kvdemo.ui.chat.conversation import Conversation
@@ -33,12 +34,16 @@ STEPPING = "Write a message, then press Next token: the answer comes one token a
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """`fields` by the names of ChatSettings, in their order; kept, restored: the two ends of what the browser remembers."""
+    """`fields` by the names of ChatSettings, in their order; kept, restored: the two ends of what the browser remembers.
+
+    server   address, model and key of a server; the browser remembers none of them
+    """
 
     notes: gr.Markdown
     fields: dict[str, Any]
     kept: gr.Markdown
     restored: gr.Textbox
+    server: ServerFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ def chat_form(backend: Backend, settings: Settings) -> ChatForm:
         "top_k": top_k,
         "seed": seed,
     }
-    return ChatForm(notes, fields, kept, restored)
+    return ChatForm(notes, fields, kept, restored, server_fields(backend, settings, "chat"))
 
 
 def chat_times() -> ChatTimes:

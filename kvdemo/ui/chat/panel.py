@@ -9,12 +9,17 @@ from markupsafe import Markup
 
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
+from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.events import Reuse
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.units import format_bytes, format_count, format_seconds, format_speed
 
 __all__ = ["empty_panel", "panel", "phone_line"]
 
+AT_SERVER = (
+    "The whole conversation is sent again each time. Whether its beginning is computed again is the server's matter.",
+    "Does it use a cache, does it reuse beginnings? Compare asks that by time: Is my endpoint caching?",
+)
 TITLE = Markup('<h2 class="kv-card-title">What the cache is doing</h2>')
 
 
@@ -53,9 +58,11 @@ def panel(
 
 def phone_line(view: RunView) -> str:
     """ "84 tokens · 3.6 MiB · 25 tok/s"; empty before anything is known."""
-    if not view.prompt_tokens:
+    if not view.prompt_tokens and not (view.served and view.tokens):
         return ""
-    parts = [f"{format_count(view.total_tokens)} tokens", format_bytes(view.cache_bytes)]
+    parts = [f"{format_count(view.total_tokens)} tokens"]
+    if not view.served:
+        parts.append(format_bytes(view.cache_bytes))
     if view.tokens_per_s is not None:
         parts.append(format_speed(view.tokens_per_s))
     return Markup('<div class="kv-phone-line">{}</div>').format(text(" · ".join(parts)))
@@ -64,14 +71,14 @@ def phone_line(view: RunView) -> str:
 def _request_bar(view: RunView) -> str:
     """This request to scale: reused, prefilled, generated, the newest token hollow, reserved rest hatched."""
     without_cache = view.strategy == "none"
-    in_cache = max(0, view.tokens - 1) if view.tokens else 0
-    newest = 1 if view.tokens else 0
+    newest = 1 if view.tokens and not view.served else 0
+    in_cache = max(0, view.tokens - newest)
     prefilled = max(0, view.read_tokens - view.reused_tokens)
     unread = max(0, view.prompt_tokens - view.read_tokens)
     reserved = max(0, (view.reserved_tokens or 0) - view.total_tokens)
     parts = [
-        ("reused", view.reused_tokens, "reused"),
-        ("prefill", prefilled, "computed again at every step" if without_cache else "prefilled"),
+        ("reused", view.reused_tokens, "reported as reused" if view.served else "reused"),
+        ("prefill", prefilled, _read_words(view, without_cache)),
         ("unread", unread, "still to read"),
         ("prefill" if without_cache else "generated", in_cache, ""),
         ("newest", newest, ""),
@@ -101,10 +108,18 @@ def _request_bar(view: RunView) -> str:
     )
 
 
+def _read_words(view: RunView, without_cache: bool) -> str:
+    if view.served:  # which of them it computed and which it had, it may not say
+        return "prompt tokens" if view.reused_tokens == 0 else "more prompt tokens"
+    return "computed again at every step" if without_cache else "prefilled"
+
+
 def _context_bar(view: RunView) -> str:
     """This request within the model's limit."""
     if not view.context_limit:
-        words = f"{format_count(view.total_tokens)} tokens; this model names no limit"
+        words = (
+            f"{format_count(view.total_tokens)} tokens; {'the server' if view.served else 'this model'} names no limit"
+        )
         share = 0.0
     else:
         words = f"{format_count(view.total_tokens)} of {format_count(view.context_limit)} tokens"
@@ -120,6 +135,8 @@ def _figure(value: str, words: str) -> str:
 
 
 def _held(view: RunView, facts: ModelFacts | None) -> str:
+    if view.served:
+        return _figure(NOT_REPORTED, "held by the server")
     if view.strategy == "none" and view.prompt_tokens:
         return _figure("0 B", "held between steps")
     share = (
@@ -129,6 +146,12 @@ def _held(view: RunView, facts: ModelFacts | None) -> str:
 
 
 def _kept(view: RunView, facts: ModelFacts | None) -> str:
+    if view.served:
+        reused = view.record.reused_tokens if view.record is not None else None
+        known = reused is not None
+        return _figure(
+            format_count(reused) if known else NOT_REPORTED, f"{'reported: ' * known}prompt tokens it reused"
+        )
     each = f" · {format_bytes(view.cache_bytes / view.cache_tokens)} each" if view.cache_tokens else ""
     if not each and facts and view.strategy != "none":
         each = f" · {format_bytes(facts.cache_bytes_per_token)} each"
@@ -152,7 +175,9 @@ def _said(view: RunView, strategy: StrategyRow | None, saved_words: str) -> str:
     """The run in words: what was reused, or what this strategy does."""
     lines = list(view.notices)
     reuse = view.reuse
-    if reuse is not None and (reuse.kept_tokens or reuse.reused_tokens):
+    if view.served:
+        lines.append("A server makes these tokens. Times are taken here; what its cache does, only the server can say.")
+    elif reuse is not None and (reuse.kept_tokens or reuse.reused_tokens):
         words = f"Reused {format_count(reuse.reused_tokens)} of {format_count(view.prompt_tokens)} prompt tokens."
         lines.append(f"{words} {reuse.reason or 'The rest is your new question.'}{_differing(reuse)}")
     elif view.prompt_tokens:
@@ -177,6 +202,8 @@ def _differing(reuse: Reuse) -> str:
 
 
 def _sentences(view: RunView | None, strategy: StrategyRow | None = None, kept_words: str = "") -> str:
+    if view is not None and view.served:
+        return Markup("").join(Markup('<p class="kv-small">{}</p>').format(line) for line in AT_SERVER)
     cached = view is not None and view.strategy != "none"
     lines = []
     if cached and view is not None and view.phase != "finished":

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from markupsafe import Markup
 
 from kvdemo.components.markup import text
+from kvdemo.components.server_fields import server_in
 from kvdemo.errors import InvalidRequest
+from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.requests import MAX_NEW_TOKENS, SamplingParams, checked_int
 
 __all__ = ["REMEMBERED", "ChatSettings", "remembered", "restored"]
@@ -24,7 +26,7 @@ MOST_CHARS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """The settings as they come from the form, unchecked."""
+    """The settings as they come from the form, unchecked. url, served_model, key: of a server that is asked instead."""
 
     system_prompt: Any = ""
     strategy: Any = "dynamic"
@@ -34,6 +36,18 @@ class ChatSettings:
     top_p: Any = 1
     top_k: Any = 0
     seed: Any = 0
+    url: Any = ""
+    served_model: Any = ""
+    key: Any = field(default="", repr=False)
+
+    @property
+    def at_server(self) -> bool:
+        """Is a server asked, and not the loaded model?"""
+        return isinstance(self.url, str) and bool(self.url.strip())
+
+    def server(self) -> Endpoint | None:
+        """Which one; None for the loaded model. InvalidRequest names the field."""
+        return server_in((self.url, self.served_model, self.key))
 
     def sampling(self) -> SamplingParams:
         """Checked; InvalidRequest names the field."""

@@ -30,15 +30,22 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     """Lay out the tab inside the current Blocks and wire its events."""
     parts, reload = build(backend, settings), chat_reload()
     conversation, box, outputs = parts.conversation, parts.box, parts.outputs
+    address = parts.form.server[0]
     starts = [
-        gr.on([box.submit, parts.send.click], bound(take, parts, backend), [conversation, box], outputs, **LIGHT),
+        gr.on(
+            [box.submit, parts.send.click], bound(take, parts, backend), [conversation, box, address], outputs, **LIGHT
+        ),
         parts.action.change(
-            bound(act, parts, backend), [parts.action, conversation, box], outputs, trigger_mode="multiple", **LIGHT
+            bound(act, parts, backend),
+            [parts.action, conversation, box, address],
+            outputs,
+            trigger_mode="multiple",
+            **LIGHT,
         ),
     ]
     idle = format_seconds(settings.limits.idle_s)
     kept_words = f"Your cache stays on this machine until you clear, close, or leave it idle for {idle}."
-    asked = [conversation, *parts.form.fields.values()]
+    asked = [conversation, *parts.form.fields.values(), *parts.form.server]
     # More than once at a time: what follows a refused message would otherwise swallow, unseen, what follows the next one.
     answers = [
         start.success(bound(answer, parts, backend, kept_words), asked, outputs, trigger_mode="multiple", **MODEL)
@@ -59,14 +66,15 @@ def build_chat_tab(backend: Backend, settings: Settings, exports: Exports) -> Ch
     return parts
 
 
-def take(parts: ChatParts, backend: Backend, conversation: Conversation, box: str) -> Updates:
+def take(parts: ChatParts, backend: Backend, conversation: Conversation, box: str, address: str) -> Updates:
     """Send the text of the composer."""
-    return show(parts, turns.take(backend, conversation, box))
+    return show(parts, turns.take(backend, conversation, box, at_server=ChatSettings(url=address).at_server))
 
 
-def act(parts: ChatParts, backend: Backend, action: str, conversation: Conversation, box: str) -> Updates:
+def act(parts: ChatParts, backend: Backend, action: str, conversation: Conversation, box: str, address: str) -> Updates:
     """Do what a button in the conversation asks."""
-    return show(parts, turns.act(backend, action, conversation, box))
+    at_server = ChatSettings(url=address).at_server
+    return show(parts, turns.act(backend, action, conversation, box, at_server=at_server))
 
 
 def answer(

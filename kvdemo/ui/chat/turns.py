@@ -51,14 +51,19 @@ class ChatView(TypedDict, total=False):
     line: str
 
 
-def take(backend: Backend, conversation: Conversation, box: object) -> ChatView:
-    """Take the question in the composer; a refusal says why and leaves the text where it is."""
+def take(backend: Backend, conversation: Conversation, box: object, *, at_server: bool = False) -> ChatView:
+    """Take the question in the composer; a refusal says why and leaves the text where it is.
+
+    at_server   a server is to answer it: no model needs to be loaded here
+    """
     if conversation.running:
         return {"notice": notice(BUSY)}
-    return _asked(backend, conversation, box, conversation.kept_draft)
+    return _asked(backend, conversation, box, conversation.kept_draft, at_server)
 
 
-def act(backend: Backend, action: object, conversation: Conversation, box: object) -> ChatView:
+def act(
+    backend: Backend, action: object, conversation: Conversation, box: object, *, at_server: bool = False
+) -> ChatView:
     """Do what a button in the conversation asks: "retry 2", "edit 0", "undo 3", "example 1", "shorten 2"."""
     name, _, rest = action.partition(" ") if isinstance(action, str) else ("", "", "")
     number = rest.split(" ")[0]
@@ -67,14 +72,14 @@ def act(backend: Backend, action: object, conversation: Conversation, box: objec
     if conversation.running:
         return {"notice": notice(BUSY)}
     if name == "example" and 0 <= index < len(EXAMPLES):
-        return _asked(backend, conversation, EXAMPLES[index], draft)
+        return _asked(backend, conversation, EXAMPLES[index], draft, at_server)
     if name == "shorten" and conversation.turns and index == conversation.turns[-1].drop > 0:
         return _started(conversation.without_oldest(index), draft)
     if not 0 <= index < len(conversation.turns):
         return {}
     question = conversation.turns[index].question
     if name == "retry":
-        return _asked(backend, conversation.up_to(index), question, draft)
+        return _asked(backend, conversation.up_to(index), question, draft, at_server)
     if name == "edit":
         edited = conversation.editing_turn(index, draft)
         words = "You are editing an earlier message. Sending replaces it and everything after it."
@@ -111,16 +116,19 @@ def answer(
         # Gradio empties every output of a generator that yields nothing.
         yield {}
         return
-    view = RunView(strategy=str(settings.strategy), kept=settings.keep is True)
-    facts, strategy = _model(backend, view.strategy)
+    served = settings.at_server
+    strategy_key = "" if served else str(settings.strategy)
+    view = RunView(strategy=strategy_key, kept=settings.keep is True and not served, served=served)
+    facts, strategy = (None, None) if served else _model(backend, view.strategy)
     speed = prefill_tokens_per_s(conversation)
     shown_at = -math.inf
 
     def drawn(kept: str = kept_words) -> ChatView:
         """The run to scale and in one line."""
         shown: ChatView = {"line": phone_line(view)}
-        if view.prompt_tokens:
-            shown["panel"] = panel(view, facts, strategy, kept, saved_words(view.reused_tokens, speed))
+        if view.prompt_tokens or view.served:
+            saved = "" if view.served else saved_words(view.reused_tokens, speed)
+            shown["panel"] = panel(view, facts, strategy, kept, saved)
         return shown
 
     def ended(done: Conversation, kept: str = kept_words) -> ChatView:
@@ -136,8 +144,9 @@ def answer(
             strategy=settings.strategy,
             sampling=settings.sampling(),
             owner=owner,
-            keep=settings.keep is True,
+            keep=view.kept,
             reader=CHATTING,
+            endpoint=settings.server(),
         )
         try:
             for event in events:
@@ -162,7 +171,7 @@ def answer(
     reason = view.record.finish_reason if view.record else None
     record = replace(view.record, text="", cache_bytes_by_token=(), cache_layers=()) if view.record else None
     done = conversation.answered(view.text, note=ENDINGS.get(reason or "", ""), figures=view.figures, record=record)
-    kept_bytes = backend.kept_bytes(owner) if settings.keep is True else 0
+    kept_bytes = backend.kept_bytes(owner) if view.kept else 0
     kept = f"Kept for the next turn: {format_bytes(kept_bytes)}. {kept_words}" if kept_bytes else kept_words
     yield ended(done, kept)
 
@@ -194,10 +203,11 @@ def opened(conversation: Conversation) -> ChatView:
     }
 
 
-def _asked(backend: Backend, conversation: Conversation, question: object, box_after: str) -> ChatView:
+def _asked(backend: Backend, conversation: Conversation, question: object, box_after: str, at_server: bool) -> ChatView:
     try:
         Message("user", question)  # type: ignore[arg-type]
-        backend.describe()
+        if not at_server:
+            backend.describe()
     except KvdemoError as error:
         return {"notice": notice(str(error))}
     return _started(conversation.asked(str(question)), box_after)

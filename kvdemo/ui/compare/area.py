@@ -209,8 +209,9 @@ def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> l
     """Run, Stop, the choice of an arm, what the figures show, and the files. Gives back what ends with a result."""
     form = area.form
     runs_of_form = []
-    for button, fields in ((form.start, form.fields), *form.asks):
-        ran = button.click(bound(run, area, backend), fields, area.outputs, **MODEL)
+    ways = [(form.start, form.server, form.fields), *((button, [], fields) for button, fields in form.asks)]
+    for button, server, fields in ways:
+        ran = button.click(bound(run, area, backend, len(server)), [*server, *fields], area.outputs, **MODEL)
         ran.failure(bound(failed, area), None, area.outputs, **LIGHT)
         runs_of_form.append(ran)
     form.stop.click(stopping(backend, place_of(area.question)), **LIGHT)
@@ -225,9 +226,11 @@ def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> l
     return runs_of_form
 
 
-def run(area: Area, backend: Backend, request: gr.Request, *values: Any) -> Iterator[Updates]:
+def run(area: Area, backend: Backend, of_server: int, request: gr.Request, *values: Any) -> Iterator[Updates]:
     """The form's question, answered."""
-    for view in unhurried(runs.run(backend, area.question, values, owner_of(request, place_of(area.question)))):
+    server, fields = values[:of_server], values[of_server:]
+    owner = owner_of(request, place_of(area.question))
+    for view in unhurried(runs.run(backend, area.question, fields, owner, server)):
         yield show(area, view)
 
 

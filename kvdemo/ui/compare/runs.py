@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.form_values import notice, refusal
 from kvdemo.components.progress_card import progress_card
+from kvdemo.components.server_fields import SERVER_LABELS, server_in
 from kvdemo.components.wiring import MEASURING
 from kvdemo.errors import KvdemoError
+from kvdemo.experiments.comparison import ENDPOINT_ARM, endpoint_row
 from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
 from kvdemo.report.replay import replay_holder, replay_within
@@ -62,21 +65,28 @@ View = Running | Shown | Refused
 
 
 def run(
-    backend: Backend, question: Question[Any, Any], values: Sequence[Any], owner: str
+    backend: Backend, question: Question[Any, Any], values: Sequence[Any], owner: str, server: Sequence[Any] = ()
 ) -> Generator[View, None, None]:
     """Ask the question: a view with each progress while runs go on, the result at the end, all of it kept.
 
     What is refused is told before anything runs, and what stands on the page stays.
+
+    server   address, model and key as they were typed; without an address the loaded model is asked
     """
     page = question.page()
     steps: Generator[Any, None, None] | None = None
     begun = False
     try:
-        if question.needs == "model":
+        endpoint = server_in(server)
+        if question.needs == "model" and endpoint is None:
             backend.describe()
         asked = page.read(backend, *values)
-        live = page.live(asked, {row.key: row for row in backend.strategies()})
-        steps = backend.ask(asked, owner=owner, reader=MEASURING, endpoint=page.endpoint(*values))
+        rows = {row.key: row for row in backend.strategies()}
+        if endpoint is not None and question.at_endpoint is not None:
+            asked = question.at_endpoint(asked)
+            rows[ENDPOINT_ARM] = endpoint_row(endpoint.model or urlsplit(endpoint.url).netloc or "Server")
+        live = page.live(asked, rows)
+        steps = backend.ask(asked, owner=owner, reader=MEASURING, endpoint=endpoint)
         step = next(steps)
         begun = True
         live = live.after(step)
@@ -89,7 +99,9 @@ def run(
                 yield _running(question, live)
         yield shown(backend, question, step, live=live.ended())
     except KvdemoError as error:
-        yield Refused(notice(refusal(error, page.labels)), empty_result(question.empty) if begun else None)
+        yield Refused(
+            notice(refusal(error, {**SERVER_LABELS, **page.labels})), empty_result(question.empty) if begun else None
+        )
     finally:
         if steps is not None:
             steps.close()
