@@ -180,6 +180,7 @@ class Question(Generic[S, R]):
     evidence     (a result, what it is wanted for) -> what it says to these rows
     takes        about how long its first form runs: "about 2 min"
     example      name of its recorded result, "" where there is none
+    further      (name, what it shows) of more of them
     spec, result types of the request and of the result
     run          InvalidRequest at once for what cannot be done; yields steps, parts, and the result last
     document     a result -> what its JSON has beside the head that all share
@@ -225,6 +226,7 @@ class Question(Generic[S, R]):
     evidence: Callable[[R, Workload], Sequence[Evidence]] = lambda _result, _workload: ()
     takes: str = ""
     example: str = ""
+    further: tuple[tuple[str, str], ...] = ()
     code: str = ""
     columns: Callable[[R], Callable[[Mapping[str, object]], Mapping[str, object]]] = lambda _: lambda _: {}
     rows: Callable[[R], Iterable[Mapping[str, object]]] | None = None

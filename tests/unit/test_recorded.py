@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from kvdemo.backend import Backend
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import document, dumps
 from kvdemo.questions.recorded import recorded_names, recorded_result
+from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
+from kvdemo.ui.compare.results import headline_card
 from tests.made_up import result_of
 
 
@@ -55,3 +58,14 @@ def test_every_shipped_result_opens_through_the_backend() -> None:
     finally:
         backend.close()
     assert all(result.model.name and result.environment.measured_at for result in results)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.key)
+def test_every_question_opens_on_a_recorded_result_and_links_to_the_others_of_its_kind(question: Any) -> None:
+    result = recorded_result(question.example)
+    assert type(result) is question.result
+    assert all(type(recorded_result(name)) is question.result for name, _ in question.further)
+    card = headline_card(question, result, "Recorded example", question.further)
+    for name, words in question.further:
+        assert f'<a href="?tab=compare&amp;result={name}">{words}</a>' in card
+    assert "Recorded as well" not in headline_card(question, result)

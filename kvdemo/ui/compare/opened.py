@@ -32,8 +32,15 @@ def example(backend: Backend, question: Question[Any, Any]) -> AnyResult | None:
 
 
 def recorded_words(question: Question[Any, Any], result: AnyResult) -> str:
-    again = "measures this machine (about 2 min)" if question.needs == "model" else "reads yours, within seconds"
-    return f"Recorded example: {measured_where(result)}. Run {again}."
+    """Where it comes from, and how to have one's own in its place."""
+    takes = f" ({question.takes or 'a few minutes'})"
+    own = {
+        "model": f"Run measures this machine{takes}.",
+        "endpoint": f"Run asks your server{takes}.",
+        "tokenizer": "Run reads yours, within seconds.",
+        "nothing": "Open your own result to see it here.",
+    }
+    return f"Recorded example: {measured_where(result)}. {own[question.needs]}"
 
 
 def from_file_words(result: AnyResult) -> str:

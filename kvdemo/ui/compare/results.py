@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,8 +24,13 @@ def empty_result(words: str) -> str:
     return Markup('<div class="kv-card kv-headline kv-headline-empty"><p>{}</p></div>').format(text(words))
 
 
-def headline_card(question: Question[Any, Any], result: AnyResult, source: str = "") -> str:
-    """The one sentence, and what it was measured on. `source` says where a result comes from that was not run here."""
+def headline_card(
+    question: Question[Any, Any], result: AnyResult, source: str = "", further: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The one sentence, and what it was measured on. `source` says where a result comes from that was not run here.
+
+    further   (name, what it shows) of recorded results beside this one
+    """
     pieces = question.words.headline(result)
     strong = Markup("").join(
         (Markup("<strong>{}</strong>").format(text(words)) if bold else text(words) for words, bold in pieces)
@@ -33,10 +39,14 @@ def headline_card(question: Question[Any, Any], result: AnyResult, source: str =
     said = Markup("").join(
         Markup('<p class="kv-small">{}</p>').format(text(words)) for words in notices(question.runs(result))
     )
+    links = Markup(" · ").join(
+        Markup('<a href="?tab=compare&amp;result={}">{}</a>').format(name, text(words)) for name, words in further
+    )
+    others = Markup('<p class="kv-small">Recorded as well: {}</p>').format(links) if further else ""
     return Markup(
         '<div class="kv-card kv-headline" role="status">{}<p class="kv-headline-text">{}</p>'
-        '<p class="kv-small">{}</p>{}</div>'
-    ).format(label, strong, text(question.words.scope(result)), said)
+        '<p class="kv-small">{}</p>{}{}</div>'
+    ).format(label, strong, text(question.words.scope(result)), said, others)
 
 
 def measured_where(result: AnyResult) -> str:

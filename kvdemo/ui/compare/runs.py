@@ -121,7 +121,7 @@ def shown(
     page = question.page()
     chosen = fastest(question, result)
     return Shown(
-        headline=headline_card(question, result, source),
+        headline=headline_card(question, result, source, () if own else question.further),
         live=page.finished(result) if live is None else live,
         aside=page.aside(result),
         again=replayed(question, result),
