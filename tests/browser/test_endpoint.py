@@ -44,3 +44,19 @@ def test_an_address_that_may_not_be_asked_is_refused_by_the_name_of_its_field(fo
     form.part("#compare-endpoint-url input, #compare-endpoint-url textarea").fill("http://example.org/v1")
     form.part("#compare-endpoint-run").click()
     expect(form.part("#compare-endpoint-notice")).to_contain_text("Address: ")
+
+
+def test_a_server_answers_in_chat_its_models_are_listed_and_its_key_stands_nowhere(screen: Screen) -> None:
+    screen.unfold("#chat-server")
+    with serving(WorkEngine(each_s=0.00005, own_s=0.001).answer) as url:
+        screen.part("#chat-key input").fill(KEY)
+        address = screen.part("#chat-url input, #chat-url textarea")
+        address.fill(url)
+        address.blur()
+        expect(screen.part("#chat-server-words")).to_contain_text(f"lists one model: {MODEL_ID}")
+        screen.part("#chat-model input").click()
+        screen.tab.get_by_role("option", name=MODEL_ID).click()
+        screen.ask("What is a planet?")
+    expect(screen.part("#chat-panel")).to_contain_text("not reported")
+    assert KEY not in screen.tab.content()
+    assert KEY not in screen.tab.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
