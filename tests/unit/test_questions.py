@@ -21,12 +21,12 @@ import gradio as gr
 import pytest
 
 from kvdemo.cli.main import main
+from kvdemo.components.prompt_source import TYPED
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.questions.documents import any_document, from_any_document
-from kvdemo.questions.prompts.page import TYPED
 from kvdemo.questions.recorded import recorded_result
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.report.report import report_html, report_markdown

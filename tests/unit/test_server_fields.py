@@ -7,6 +7,7 @@ import gradio as gr
 import pytest
 
 from kvdemo.backend import Backend
+from kvdemo.components.prompt_source import TYPED
 from kvdemo.components.run_view import RunView
 from kvdemo.components.server_fields import list_models, server_in
 from kvdemo.errors import InvalidRequest
@@ -16,7 +17,7 @@ from kvdemo.facts.records import Reported, RunRecord
 from kvdemo.questions.faster.page import CompareForm
 from kvdemo.questions.load.page import LoadForm
 from kvdemo.questions.prefix.page import PrefixForm
-from kvdemo.questions.prompts.page import TYPED, PromptsForm
+from kvdemo.questions.prompts.page import PromptsForm
 from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
 from kvdemo.ui.chat import turns

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvdemo.components.prompt_source import SHIPPED, TYPED, UPLOADED
 from kvdemo.components.wiring import Updates
 from kvdemo.experiments.question import Question
 from kvdemo.questions.grow.page import GrowthForm
@@ -16,7 +17,7 @@ from kvdemo.questions.grow.spec import GrowthResult
 from kvdemo.questions.prefix.page import PrefixForm
 from kvdemo.questions.prefix.question import PREFIX
 from kvdemo.questions.prefix.spec import PrefixResult
-from kvdemo.questions.prompts.page import SHIPPED, TYPED, UPLOADED, PromptsForm, SetParts, show_source, take_file
+from kvdemo.questions.prompts.page import PromptsForm, SetParts, show_source, take_file
 from kvdemo.questions.prompts.question import PROMPTS
 from kvdemo.questions.prompts.spec import PromptSetResult
 from kvdemo.ui.compare.runs import Refused, Running, Shown, View, run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import gradio as gr
@@ -12,12 +11,11 @@ import gradio as gr
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.form_values import budget_s, lengths, notice, refusal, typed_number
 from kvdemo.components.markup import fragment
+from kvdemo.components.prompt_source import SHIPPED, TYPED, UPLOADED, choose_file, chosen_prompts, uploaded_prompts
 from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
-from kvdemo.components.uploads import read_upload
 from kvdemo.components.wiring import LIGHT, bound
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.experiments.prompt_file import PromptRow, kind_of, read_prompt_file, read_prompts, representative
 from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.facts.load import MAX_REQUESTS
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int, checked_number
@@ -28,7 +26,6 @@ from kvdemo.settings import Settings
 
 __all__ = ["PAGE", "LoadForm", "form"]
 
-TYPED, SHIPPED, UPLOADED = "Typed, one per line", "The representative set", "From a file"
 PROMPT = "The red cat was"
 REQUESTS, NEW_TOKENS, ROUNDS, BUDGET_MIN = 8, 32, 1, 5
 CHOSEN = ("one-by-one", "padded", "continuous")
@@ -54,22 +51,13 @@ class LoadForm:
     pages: Any = None
     budget_min: Any = BUDGET_MIN
 
-    def prompts(self) -> tuple[PromptRow, ...]:
-        if self.source == SHIPPED:
-            return representative()
-        if self.source == UPLOADED:
-            if not self.rows:
-                raise InvalidRequest("prompts", "choose a file first, or another source")
-            return tuple(self.rows)
-        return read_prompts(self.typed if isinstance(self.typed, str) else "", "text")
-
     def spec(self, backend: FormBackend) -> LoadSpec:
         """Checked; InvalidRequest names the field."""
         if not isinstance(self.modes, list | tuple) or not all(isinstance(key, str) for key in self.modes):
             raise InvalidRequest("modes", "choose at least one")
         pages = _number("num_pages", self.pages, 1, 1_000_000)
         return LoadSpec(
-            prompts=self.prompts(),
+            prompts=chosen_prompts(self.source, self.typed, self.rows),
             requests=checked_int("requests", self.requests, 1, MAX_REQUESTS),
             modes=tuple(self.modes),
             max_new_tokens=checked_int("max_new_tokens", self.new_tokens, 1, MAX_NEW_TOKENS),
@@ -117,16 +105,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             )
             rounds = gr.Number(ROUNDS, label="Rounds", scale=1, min_width=90, elem_id="compare-load-rounds")
         typed = gr.Textbox(PROMPT, label="One prompt per line", lines=2, max_lines=10, elem_id="compare-load-typed")
-        upload = gr.UploadButton(
-            "Choose a file",
-            type="filepath",
-            file_types=[".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md"],
-            size="sm",
-            scale=0,
-            min_width=130,
-            visible=False,
-            elem_id="compare-load-upload",
-        )
+        upload = choose_file("compare-load-upload", visible=False)
         modes, start, stop = run_line(
             lambda: gr.CheckboxGroup(
                 [(mode.label, mode.key) for mode in HERE],
@@ -189,9 +168,8 @@ def show_source(source: Any) -> list[Any]:
 
 def uploaded(limit_bytes: int, rows: Any, place: Any, path: Any) -> dict[Any, Any]:
     """The prompts of a file, or what is wrong with it; then those of the file before stay."""
-    name = PurePath(path).name if isinstance(path, str) else ""
     try:
-        found = read_prompt_file(read_upload(path, limit_bytes), kind_of(name))
+        name, found = uploaded_prompts(path, limit_bytes)
     except KvdemoError as error:
         return {place: notice(refusal(error))}
     return {rows: found.rows, place: notice(f"{name[:80]}: {len(found.rows):,} prompts.")}

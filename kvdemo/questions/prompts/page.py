@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import gradio as gr
@@ -12,18 +11,15 @@ from markupsafe import Markup
 from kvdemo.components.form_parts import run_line, strategies_followed, strategies_group
 from kvdemo.components.form_values import budget_s, in_table_order, notice, refusal
 from kvdemo.components.markup import fragment, text
+from kvdemo.components.prompt_source import SHIPPED, TYPED, UPLOADED, choose_file, chosen_prompts, uploaded_prompts
 from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
-from kvdemo.components.uploads import read_upload
 from kvdemo.components.wiring import LIGHT, Updates, bound
-from kvdemo.errors import InvalidRequest, KvdemoError
+from kvdemo.errors import KvdemoError
 from kvdemo.experiments.pieces import label_of
 from kvdemo.experiments.prompt_file import (
     MAX_PROMPTS,
     PromptRow,
-    kind_of,
-    read_prompt_file,
-    read_prompts,
     representative,
 )
 from kvdemo.experiments.question import Form, FormBackend, Page, Picker
@@ -33,9 +29,8 @@ from kvdemo.questions.prompts import words
 from kvdemo.questions.prompts.spec import PromptSetResult, PromptSetSpec
 from kvdemo.settings import Settings
 
-__all__ = ["PAGE", "SHIPPED", "TYPED", "UPLOADED", "PromptsForm", "form"]
+__all__ = ["PAGE", "PromptsForm", "form"]
 
-SHIPPED, TYPED, UPLOADED = "The representative set", "Typed, one per line", "From a file"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 32, 1, 5
 
 
@@ -66,13 +61,7 @@ class PromptsForm:
     budget_min: Any = BUDGET_MIN
 
     def prompts(self) -> tuple[PromptRow, ...]:
-        if self.source == TYPED:
-            return read_prompts(self.typed if isinstance(self.typed, str) else "", "text")
-        if self.source == UPLOADED:
-            if not self.rows:
-                raise InvalidRequest("prompts", "choose a file first, or another source")
-            return tuple(self.rows)
-        return representative()
+        return chosen_prompts(self.source, self.typed, self.rows)
 
     def spec(self, backend: FormBackend) -> PromptSetSpec:
         """Checked; InvalidRequest names the field or the row."""
@@ -116,15 +105,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         )
         with gr.Row(elem_classes="kv-file-line"):
             about = fragment(_about(representative(), SHIPPED), elem_id="compare-prompts-about")
-            upload = gr.UploadButton(
-                "Choose a file",
-                type="filepath",
-                file_types=[".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md"],
-                size="sm",
-                scale=0,
-                min_width=130,
-                elem_id="compare-prompts-upload",
-            )
+            upload = choose_file("compare-prompts-upload")
         strategies, start, stop = run_line(lambda: strategies_group(backend, "compare-prompts-strategies"), "prompts")
         with gr.Accordion("More settings", open=False, elem_id="compare-prompts-settings", elem_classes="kv-more"):
             as_chat = gr.Checkbox(True, label="Send each prompt as a chat message", elem_id="compare-prompts-as-chat")
@@ -181,10 +162,8 @@ def show_source(parts: SetParts, source: Any, typed: Any, rows: Any) -> Updates:
 
 def take_file(parts: SetParts, limit_bytes: int, path: Any) -> Updates:
     """The prompts of a file, or what is wrong with it; then those of the file before stay."""
-    name = PurePath(path).name if isinstance(path, str) else ""
     try:
-        data = read_upload(path, limit_bytes)
-        found = read_prompt_file(data, kind_of(name))
+        name, found = uploaded_prompts(path, limit_bytes)
     except KvdemoError as error:
         return {parts.notice: notice(refusal(error))}
     return {
