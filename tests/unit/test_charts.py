@@ -68,7 +68,7 @@ EVERY_FIGURE: dict[str, Callable[[], go.Figure]] = {
     "ratio": lambda: growth_ratio_chart(growth_of()),
     **{f"growth {name}": partial(growth_figure, name) for name in GROWTH_FIGURES},
     "set": lambda: prompt_set_chart(prompt_set_of()),
-    "set ratios": lambda: prompt_ratios_chart(prompt_set_of()),
+    "set ratios": lambda: prompt_ratios_chart(prompt_set_of(), "dynamic"),
     "prefix": lambda: prefix_chart(prefix_of()),
 }  # fmt: skip
 
@@ -254,7 +254,7 @@ def test_no_text_from_outside_becomes_markup_or_a_template() -> None:
     for figure in [
         *(chart(result) for chart in COMPARE_CHARTS),
         prompt_set_chart(prompts),
-        prompt_ratios_chart(prompts),
+        prompt_ratios_chart(prompts, "dynamic"),
     ]:
         words = figure.to_json()
         assert "<img" not in words

@@ -37,7 +37,7 @@ def test_a_set_shows_each_prompt_and_the_longest_allowed() -> None:
 
 
 def test_the_prompt_that_gains_least_is_named_first() -> None:
-    figure = prompt_ratios_chart(prompt_set_of())
+    figure = prompt_ratios_chart(prompt_set_of(), "dynamic")
     (ratios,) = named(figure, "ratio")
     assert list(ratios.x) == sorted(ratios.x)
     assert texts(figure, "worst")[0].startswith("least: question-1")

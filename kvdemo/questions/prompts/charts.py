@@ -65,9 +65,8 @@ def prompt_set_chart(result: PromptSetResult) -> go.Figure:
     return figure
 
 
-def prompt_ratios_chart(result: PromptSetResult, candidate: str | None = None) -> go.Figure:
+def prompt_ratios_chart(result: PromptSetResult, candidate: str) -> go.Figure:
     """Which prompts gain, and which gain least? Ratio of each prompt, sorted, with the set's median; the worst is named."""
-    candidate = candidate or result.spec.strategies[1]
     meaning = meaning_of(candidate)
     rows = []
     for item in result.prompts:
@@ -117,12 +116,11 @@ def prompt_ratios_chart(result: PromptSetResult, candidate: str | None = None) -
 
 
 def draw(result: PromptSetResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
-    """The page's figures in their order; picked: candidate (an arm)."""
-    return (
-        [prompt_set_chart(result), prompt_ratios_chart(result, picked.get("candidate"))]
-        if result.prompts
-        else [None] * 2
-    )
+    """The page's figures in their order; picked: candidate (an arm). One arm by itself, of a server, has no ratios."""
+    if not result.prompts:
+        return [None, None]
+    candidate = picked.get("candidate") or next(iter(result.spec.strategies[1:]), None)
+    return [prompt_set_chart(result), None if candidate is None else prompt_ratios_chart(result, candidate)]
 
 
 def drawings(result: PromptSetResult) -> list[go.Figure]:
