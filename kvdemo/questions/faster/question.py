@@ -74,10 +74,7 @@ FASTER = Question(
     evidence=evidence,
     takes="about 2 min",
     example="compare",
-    further=(
-        ("summary", "a summary of an article of 1,700 tokens"),
-        ("strategies", "every strategy that a CPU can run"),
-    ),
+    further=(("strategies", "every strategy that a CPU can run"),),
     spec=CompareSpec,
     result=ComparisonResult,
     run=run,
