@@ -3,6 +3,8 @@ made up."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import gradio as gr
 import pytest
 
@@ -22,6 +24,8 @@ from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
 from kvdemo.ui.chat import turns
 from kvdemo.ui.chat.conversation import Conversation
+from kvdemo.ui.chat.extras import open_times
+from kvdemo.ui.chat.form import ChatTimes
 from kvdemo.ui.chat.panel import panel, phone_line
 from kvdemo.ui.chat.settings import ChatSettings, remembered
 from kvdemo.ui.compare import runs
@@ -176,3 +180,25 @@ def test_what_a_server_says_of_reuse_is_called_reported_and_what_it_does_not_say
 def test_pieces_stand_for_tokens_only_until_the_server_says_how_many_there_were() -> None:
     assert view_of(Reported()).figures.startswith("4 tokens")
     assert phone_line(view_of(Reported())) != ""
+
+
+def test_what_a_server_answered_is_not_measured_again_on_the_model_here() -> None:
+    place, words, steps, drawn, measure, stop = (
+        gr.Accordion(),
+        gr.Markdown(),
+        gr.Plot(),
+        gr.Plot(),
+        gr.Button(),
+        gr.Button(),
+    )
+    times = ChatTimes(place, words, steps, drawn, measure, stop, gr.State(False), gr.State(()))
+    at_server = Conversation()
+    for _ in range(3):
+        at_server = at_server.asked("Hi").answered("ab", record=record(Reported(prompt_tokens=3)))
+    assert open_times(times, at_server, ())[measure]["visible"] is False
+    here = Conversation()
+    for _ in range(3):
+        here = here.asked("Hi").answered(
+            "ab", record=dataclasses.replace(record(Reported()), reported=None, prompt_tokens=3)
+        )
+    assert open_times(times, here, ())[measure]["visible"] is True

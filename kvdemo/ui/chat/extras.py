@@ -143,9 +143,10 @@ def open_file(parts: ChatParts, limit_bytes: int, path: str, conversation: Conve
 
 def _drawn(times: ChatTimes, conversation: Conversation, without_reuse: tuple[float | None, ...]) -> Updates:
     steps, by_turn, words = chat_times.drawn(conversation, without_reuse)
+    here = all(record.reported is None for record in conversation.records)  # a server's turns cannot be run again here
     return {
         times.words: words,
         times.steps: gr.update(visible=steps is not None, value=steps),
         times.turns: gr.update(visible=by_turn is not None, value=by_turn),
-        times.measure: gr.update(visible=by_turn is not None),
+        times.measure: gr.update(visible=by_turn is not None and here),
     }
