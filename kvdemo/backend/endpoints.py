@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import secrets
 import threading
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from kvdemo.endpoints.answers import CountText, answered
+from kvdemo.endpoints.answers import ENGINES, CountText, answered
 from kvdemo.endpoints.client import Client, model_of
 from kvdemo.endpoints.policy import Resolve, checked_target, resolved
 from kvdemo.errors import InvalidRequest, KvdemoError, RunFailed
@@ -32,6 +33,7 @@ from kvdemo.settings import Settings
 
 __all__ = ["Served", "answers_from", "endpoint_bench", "models_at", "served"]
 
+log = logging.getLogger(__name__)
 WARM_SHARE = 0.01
 WARM = "Warm, not comparable: this prompt was new, and the server reports that it reused some of it all the same."
 
@@ -49,10 +51,11 @@ class Served:
 
     @property
     def facts(self) -> ModelFacts:
-        """What is known of the model from outside."""
+        """What is known of the model from outside. Some servers say which engine they are, others who owns the model."""
+        engine = f" ({self.model.engine})" if self.model.engine in ENGINES else ""
         return ModelFacts(
             name=self.model.name,
-            source=f"Served by {self.client.target.authority}{f' ({self.model.engine})' if self.model.engine else ''}.",
+            source=f"Served by {self.client.target.authority}{engine}.",
             model_type=NOT_REPORTED,
             num_parameters=None,
             weight_bytes=None,
@@ -66,9 +69,9 @@ class Served:
         )
 
     def run(self, request: GenerationRequest, *, salt: str = "") -> Iterator[GenerationEvent]:
-        """One request; salted at its start, so that no cache has seen what follows."""
-        prompt = salted(request.prompt, salt)
-        asked = replace(request, prompt=prompt, timeout_s=request.timeout_s or self.run_s)
+        """One request, within the operator's limit of a run; salted at its start, so that no cache has seen what follows."""
+        allowed_s = self.run_s if request.timeout_s is None else min(request.timeout_s, self.run_s)
+        asked = replace(request, prompt=salted(request.prompt, salt), timeout_s=allowed_s)
         return answered(self.client, self.model, asked, stop=self.stop, reader=self.reader, count_text=self.count_text)
 
     def fresh(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
@@ -92,7 +95,7 @@ class Served:
                 due_s = began_s + arrival.at_s
                 while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
                     self.stop.wait(left_s)
-                ended.put((index, *self.kept(arrival, request, fresh, due_s)))
+                ended.put((index, *self.kept(arrival, request, fresh, due_s, began_s)))
 
         numbers = range(len(request.arrivals))
         lines = [tuple(numbers)] if request.serving == "one-by-one" else [(index,) for index in numbers]
@@ -127,10 +130,16 @@ class Served:
             )
         )
 
-    def kept(self, arrival: Arrival, many: ManyRequest, fresh: bool, due_s: float) -> tuple[RunRecord, float]:
+    def kept(
+        self, arrival: Arrival, many: ManyRequest, fresh: bool, due_s: float, began_s: float
+    ) -> tuple[RunRecord, float]:
         """The record of one of them and when it ended; a failure is one, too. Its queue is what it waited for its turn here."""
-        request = GenerationRequest(arrival.prompt, arrival.max_new_tokens, fixed_length=many.fixed_length)
-        waited_s = max(0.0, time.perf_counter() - due_s)
+        now_s = time.perf_counter()
+        waited_s = max(0.0, now_s - due_s)
+        left_s = None if many.timeout_s is None else max(0.1, began_s + many.timeout_s - now_s)
+        request = GenerationRequest(
+            arrival.prompt, arrival.max_new_tokens, fixed_length=many.fixed_length, timeout_s=left_s
+        )
         try:
             for event in self.fresh(request) if fresh else self.run(request):
                 if isinstance(event, Finished):
@@ -138,8 +147,16 @@ class Served:
         except RunFailed as error:
             record = error.record
         except KvdemoError as error:
-            record = RunRecord(None, "failed", None, 0, token_ids=None, num_new_tokens=0, error=str(error))
+            record = unsent(str(error))
+        except Exception:  # a fault of ours: the others are still waited for
+            log.exception("a request of several to a server failed")
+            record = unsent("Something went wrong on our side; the log says what.")
         return replace(record, queue_s=waited_s), time.perf_counter()
+
+
+def unsent(error: str) -> RunRecord:
+    """A request of which nothing is known but that it failed."""
+    return RunRecord(None, "failed", None, None, token_ids=None, num_new_tokens=0, reused_tokens=None, error=error)
 
 
 @contextmanager
@@ -156,7 +173,7 @@ def served(
     target = checked_target(endpoint.url, mode=settings.mode, allowed=settings.allowed_endpoints, resolve=resolve)
     client = Client(target, endpoint.key)
     try:
-        model = model_of(client.models(), endpoint.model, target.authority)
+        model = model_of(client.models(stop), endpoint.model, target.authority)
         yield Served(client, model, reader, stop, count_text, settings.limits.run_s)
     finally:
         client.close()
@@ -215,12 +232,12 @@ def answers_from(question: Question[Any, Any], spec: Any, server: Served, settin
     assert question.at_endpoint is not None, "asked before"
     cold = question.cold and question.needs != "endpoint"
     bench = endpoint_bench(server, settings, fresh=question.needs != "endpoint")
-    before = server.client.counters() if cold else None
+    before = server.client.counters(server.stop) if cold else None
     for step in question.run(question.at_endpoint(spec), bench):
         if not isinstance(step, question.result):
             yield step
             continue
-        after = server.client.counters() if before is not None else None
+        after = server.client.counters(server.stop) if before is not None else None
         share = after.hit_share_since(before) if before is not None and after is not None else None
         yield as_warm(step) if cold and was_warm(question, step, share) else step
 

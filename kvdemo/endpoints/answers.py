@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +19,13 @@ from kvdemo.facts.records import FinishReason, Reported, RunRecord, Status
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.facts.units import format_count, format_seconds
 
-__all__ = ["CountText", "answered", "body_of"]
+__all__ = ["ENGINES", "CountText", "answered", "body_of"]
 
 CountText = Callable[[str], int | None]
 """A text -> its tokens, by a tokenizer at hand; None: there is none."""
 
-KEEP_COUNT = ("vllm", "sglang", "llamacpp")
-"""Engines whose count of cached tokens is one: elsewhere a 0 may be a constant, and says nothing."""
+ENGINES = ("vllm", "sglang", "llamacpp")
+"""What those call themselves whose count of cached tokens is one: elsewhere a 0 may be a constant, and says nothing."""
 
 AT_ONE_TIME, FEW = 0.02, 4
 ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -38,6 +39,7 @@ class Heard:
     text: str = ""
     reasoning: str = ""
     first_text_s: float | None = None
+    ended_s: float | None = None
     pieces: int = 0
 
     def after(self, received: Received) -> str:
@@ -50,6 +52,11 @@ class Heard:
         if new and self.first_text_s is None:
             self.first_text_s = received.at_s
         return new
+
+    def end_token(self, tokens: int | None) -> None:
+        """One token more than pieces: the last one ends the answer. It has no text, and came when the end was told."""
+        if self.pieces and tokens == self.pieces + 1 and (self.ended_s or 0.0) > self.times_s[-1]:
+            self.times_s.append(self.ended_s or 0.0)
 
 
 def answered(
@@ -74,15 +81,18 @@ def answered(
     encoded = False
 
     def record(status: Status, reason: FinishReason | None, error: str | None = None) -> RunRecord:
+        heard.text, heard.reasoning = map(client.answer_without_key, (heard.text, heard.reasoning))
         return record_of(model, request, reading, heard, clock() - began_s, status, reason, error, count_text, notices)
 
     try:
         for received in pieces:
+            if received is not None and received.ended:
+                heard.ended_s = received.at_s
             if received is not None and received.pieces:
                 if not encoded:
                     encoded = True
                     yield PromptEncoded(None, 0.0, 0.0, model.context_limit, notices=notices)
-                index, text = heard.pieces, heard.after(received)
+                index, text = heard.pieces, client.answer_without_key(heard.after(received))
                 if text:
                     yield TokenEmitted(index, None, text, received.at_s, None, None, None)
             # A reader hears as often as he wants to, whatever the server sends: drawing every piece would take longer than it.
@@ -96,7 +106,7 @@ def answered(
         raise RunFailed(str(error), record("failed", None, str(error))) from None
     finally:
         pieces.close()  # type: ignore[attr-defined]
-    if stop.is_set() and not reading.done and reading.finish_reason is None:
+    if stop.is_set() and not reading.ended:
         yield Finished("cancelled", record("cancelled", "cancelled"))
         return
     if not encoded:
@@ -117,7 +127,7 @@ def body_of(model: ServedModel, request: GenerationRequest) -> tuple[str, dict[s
         body |= {"top_p": sampling.top_p, "seed": sampling.seed}
     if request.stop_strings:
         body["stop"] = list(request.stop_strings)
-    if request.fixed_length and model.engine in KEEP_COUNT:
+    if request.fixed_length and model.engine in ENGINES:
         body["ignore_eos"] = True
     if isinstance(request.prompt, str):
         return "completions", {**body, "prompt": request.prompt}
@@ -140,7 +150,7 @@ def record_of(
     notices: tuple[str, ...],
 ) -> RunRecord:
     """The run, with what was measured here, what was reported there, and what is not known."""
-    reported = reported_by(model, reading)
+    reported = reported_by(model, reading, heard)
     said = list(notices)
     tokens = reported.completion_tokens
     if tokens is None and heard.pieces:
@@ -154,6 +164,8 @@ def record_of(
         said.append(f"The server did not report how many tokens it made: {told}")
     if tokens is None:
         tokens = heard.pieces
+    if reading.finish_reason == "stop" and not request.stop_strings:
+        heard.end_token(reported.completion_tokens)
     times = times_of(heard, tokens, said)
     if heard.reasoning:
         later = (
@@ -204,17 +216,22 @@ def times_of(heard: Heard, tokens: int | None, said: list[str]) -> tuple[float, 
     return tuple(times)
 
 
-def reported_by(model: ServedModel, reading: Reading) -> Reported:
-    """Only whole numbers that are none of them negative; a 0 of cached tokens only from an engine that counts them."""
+def reported_by(model: ServedModel, reading: Reading, heard: Heard) -> Reported:
+    """Only whole numbers that can be: no prompt has no token, no text has none, and no more is reused than there was.
+
+    A 0 of cached tokens only from an engine that counts them.
+    """
+    prompt = whole(reading.usage.get("prompt_tokens")) or None
+    completion = whole(reading.usage.get("completion_tokens"))
     details = reading.usage.get("prompt_tokens_details")
     cached = whole(details.get("cached_tokens") if isinstance(details, dict) else None)
     if cached is None:
         cached = whole(reading.timings.get("cache_n"))
-    if cached == 0 and model.engine not in KEEP_COUNT:
+    if (cached == 0 and model.engine not in ENGINES) or (cached or 0) > (prompt or math.inf):
         cached = None
     return Reported(
-        prompt_tokens=whole(reading.usage.get("prompt_tokens")),
-        completion_tokens=whole(reading.usage.get("completion_tokens")),
+        prompt_tokens=prompt,
+        completion_tokens=completion or (None if heard.pieces else completion),
         cached_tokens=cached,
         prefill_s=seconds(reading.timings.get("prompt_ms")),
         decode_s=seconds(reading.timings.get("predicted_ms")),

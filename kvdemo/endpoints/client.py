@@ -5,7 +5,7 @@ Reading happens in a thread of its own, which stamps the clock when bytes arrive
 
 from __future__ import annotations
 
-import json
+import math
 import queue
 import re
 import socket
@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from kvdemo.endpoints.pieces import BadAnswer, Piece, Reading, error_words
+from kvdemo.endpoints.pieces import BadAnswer, Piece, Reading, error_words, parsed
 from kvdemo.endpoints.policy import Target
 from kvdemo.errors import InvalidRequest, KvdemoError, Unanswered
 from kvdemo.facts.endpoint import Counters, ServedModel
@@ -31,7 +31,9 @@ COUNTERS = {
     "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "sglang:cached_tokens_total"),
     "cache_use": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
 }
-SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{[^}]*\})?\s+([0-9.eE+-]+)\s*$", re.MULTILINE)
+SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{[^\n]*\})?[ \t]+([0-9.eE+-]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
+MOST_NAME = 300
+A_SECRET = 16  # characters: what is shorter may be a word, which an answer may hold as it likes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Pieces that came together, at_s after the request was sent."""
+    """Pieces that came together, at_s after the request was sent. ended: with them came that the answer is complete."""
 
     at_s: float
     pieces: tuple[Piece, ...]
+    ended: bool = False
 
 
 Trace = Callable[[str, Mapping[str, Any]], None]
@@ -88,28 +91,28 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def models(self) -> tuple[ServedModel, ...]:
-        """What /models lists. Unanswered where it does not."""
-        value = self._get("models")
-        listed = value.get("data") if isinstance(value, dict) else None
+    def models(self, stop: threading.Event | None = None) -> tuple[ServedModel, ...]:
+        """What /models lists, those that a person can be shown. Unanswered where it does not, or when `stop` is set."""
+        value = self._get("models", stop)
+        listed = value.get("data") if isinstance(value, dict) else value
         if not isinstance(listed, list):
             raise Unanswered(
                 f"{self._name} answers, but lists no models: is this the address of an OpenAI-compatible server?"
             )
         found = []
         for item in listed[:1000]:
-            if isinstance(item, dict) and isinstance(item.get("id"), str) and item["id"]:
-                limit = item.get("max_model_len")
-                engine = item.get("owned_by") if isinstance(item.get("owned_by"), str) else ""
-                found.append(
-                    ServedModel(item["id"][:300], limit if isinstance(limit, int) and limit > 0 else None, str(engine))
-                )
+            name = item.get("id") if isinstance(item, dict) else None
+            if isinstance(name, str) and name and self.may_be_shown(name):
+                limit, engine = item.get("max_model_len"), item.get("owned_by")
+                known = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+                said = isinstance(engine, str) and self.may_be_shown(engine)
+                found.append(ServedModel(name, limit if known else None, engine if said else ""))
         return tuple(found)
 
-    def counters(self) -> Counters | None:
+    def counters(self, stop: threading.Event | None = None) -> Counters | None:
         """From /metrics beside the API; None where there is none."""
-        with suppress(httpx.HTTPError):
-            answer, body = self._got(f"{self.target.base_url.removesuffix(self.target.path)}/metrics")
+        with suppress(httpx.HTTPError, Unanswered):
+            answer, body = self._got(f"{self.target.base_url.removesuffix(self.target.path)}/metrics", stop)
             if answer.status_code == 200:
                 return counters_in(body.decode(errors="replace"))
         return None
@@ -156,23 +159,55 @@ class Client:
         answer = self._http.send(request, stream=True)
         return answer, b"" if answer.status_code == 200 else beginning(answer, MOST_REFUSAL_BYTES)
 
-    def _got(self, url: str) -> tuple[httpx.Response, bytes]:
-        request = self._http.build_request("GET", url)
-        request.extensions = {**request.extensions, "sni_hostname": self.target.host}
-        answer = self._http.send(request, stream=True)
-        try:
-            return answer, beginning(answer, MOST_BODY_BYTES)
-        finally:
-            answer.close()
+    def _got(self, url: str, stop: threading.Event | None) -> tuple[httpx.Response, bytes]:
+        """A whole answer, in the time that a first byte may take, however slowly its bytes come. Unanswered when stopped."""
+        wire = Wire()
+        ended: queue.SimpleQueue[tuple[httpx.Response, bytes] | Exception] = queue.SimpleQueue()
 
-    def _get(self, path: str) -> Any:
+        def get() -> None:
+            try:
+                request = self._http.build_request("GET", url)
+                request.extensions = {**request.extensions, "sni_hostname": self.target.host, "trace": wire.trace}
+                answer = self._http.send(request, stream=True)
+                try:
+                    ended.put((answer, beginning(answer, MOST_BODY_BYTES)))
+                finally:
+                    answer.close()
+            except Exception as error:
+                ended.put(error)
+
+        threading.Thread(target=get, name="kvdemo-endpoint", daemon=True).start()
+        allowed_s = self.patience.connect_s + self.patience.first_s
+        until_s = self._clock() + allowed_s
         try:
-            answer, body = self._got(path)
+            while True:
+                with suppress(queue.Empty):
+                    found = ended.get(timeout=0.05)
+                    break
+                if stop is not None and stop.is_set():
+                    raise Unanswered(f"Stopped before {self._name} had answered.")
+                if self._clock() > until_s:
+                    raise Unanswered(f"{self._name} did not answer within {allowed_s:g} s.")
+        finally:
+            wire.cut()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _get(self, path: str, stop: threading.Event | None) -> Any:
+        try:
+            answer, body = self._got(path, stop)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if not self.target.others:
+                raise Unanswered(self.unreached(error)) from None
+            self.target = self.target.another()  # all of them were checked
+            self._http.base_url = self.target.base_url
+            return self._get(path, stop)
         except httpx.HTTPError as error:
             raise Unanswered(self.unreached(error)) from None
         if answer.status_code != 200:
             raise Unanswered(self.refused(answer, body))
-        return self.json_of(answer.headers.get("content-type", ""), body)
+        return self.json_of(answer, body)
 
     @property
     def _name(self) -> str:
@@ -180,17 +215,29 @@ class Client:
 
     # --- what went wrong, in one sentence --------------------------------------------------------------------------------
 
-    def json_of(self, content_type: str, body: bytes) -> Any:
-        if "html" in content_type or body.lstrip()[:1] == b"<":
+    def json_of(self, answer: httpx.Response, body: bytes) -> Any:
+        self.check_plain(answer)
+        if "html" in answer.headers.get("content-type", "") or body.lstrip()[:1] == b"<":
             raise Unanswered(f"{self._name} answers with a page for people, not with JSON: is /v1 missing in it?")
         try:
-            return json.loads(body)
+            return parsed(body)
         except ValueError:
             raise Unanswered(f"{self._name} answers with something that is not JSON.") from None
+
+    def check_plain(self, answer: httpx.Response) -> None:
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise Unanswered(f"{self._name} compresses its answer, although it was asked not to.")
 
     def without_key(self, words: str) -> str:
         """What a server says may repeat what it was sent."""
         return words.replace(self._key, "(the key)") if self._key else words
+
+    def answer_without_key(self, text: str) -> str:
+        """The same for an answer, which may hold a word that somebody took for a key."""
+        return self.without_key(text) if self._key and len(self._key) >= A_SECRET else text
+
+    def may_be_shown(self, name: str) -> bool:
+        return len(name) <= MOST_NAME and name.isprintable() and self.answer_without_key(name) == name
 
     def refused(self, answer: httpx.Response, body: bytes) -> str:
         """A status other than 200."""
@@ -201,7 +248,7 @@ class Client:
             return f"{name} refused the key, or wants one ({status})."
         words = ""
         with suppress(ValueError):
-            words = f" It says: {self.without_key(error_words(json.loads(body)))}"
+            words = f" It says: {self.without_key(error_words(parsed(body)))}"
         if status == 404:
             return f"{name} knows no such model or address (404).{words}"
         if status == 429:
@@ -218,11 +265,40 @@ class Client:
         if isinstance(error, httpx.ConnectTimeout):
             return f"{name} did not let us connect within {patience.connect_s:g} s."
         if isinstance(error, httpx.ConnectError):
-            secure = "certificate" in str(error).lower() or "ssl" in str(error).lower()
-            return f"{name} cannot show that it is {self.target.host}." if secure else f"Nothing listens at {name}."
+            words = str(error).lower()
+            if "certificate" in words:
+                return f"{name} cannot show that it is {self.target.host}."
+            return f"{name} does not answer in https: is it http?" if "ssl" in words else f"Nothing listens at {name}."
         if isinstance(error, httpx.TimeoutException):
             return f"{name} sent nothing for {patience.first_s:g} s."
+        if isinstance(error, httpx.RemoteProtocolError) and "illegal" in str(error).lower():
+            return f"{name} answers with something that is not HTTP: is it https?"
         return f"{name} broke off the connection."
+
+
+class Wire:
+    """The connection of one request, to be closed whatever is waited for."""
+
+    def __init__(self, on_sent: Callable[[], None] = lambda: None) -> None:
+        """on_sent: called when the request goes out; connecting is no part of its time."""
+        self._on_sent = on_sent
+        self._stream: Any = None
+        self._over = threading.Event()
+
+    def trace(self, step: str, told: Mapping[str, Any]) -> None:
+        """For httpcore: keeps the connection as soon as there is one."""
+        if step in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._stream = told["return_value"]
+            if self._over.is_set():
+                self.cut()
+        elif step == "http11.send_request_headers.started":
+            self._on_sent()
+
+    def cut(self) -> None:
+        self._over.set()
+        if self._stream is not None:
+            with suppress(Exception):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 class Exchange:
@@ -231,8 +307,7 @@ class Exchange:
     def __init__(self, client: Client, path: str, body: Mapping[str, Any], reading: Reading) -> None:
         self._client, self._path, self._body, self._reading = client, path, body, reading
         self._facts: queue.SimpleQueue[Received | BaseException | None] = queue.SimpleQueue()
-        self._stream: Any = None
-        self._over = threading.Event()
+        self._wire = Wire(self._sent)
         self._heard_s = 0.0
         self._sent_s = 0.0
 
@@ -261,29 +336,18 @@ class Exchange:
 
     def cut(self) -> None:
         """Close the connection, whatever it waits for."""
-        self._over.set()
-        if self._stream is not None:
-            with suppress(Exception):
-                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        self._wire.cut()
 
-    def _trace(self, step: str, told: Mapping[str, Any]) -> None:
-        """Keeps the connection as soon as there is one, and when the request went out: connecting is no part of its time."""
-        if step in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self._stream = told["return_value"]
-            if self._over.is_set():
-                self.cut()
-        elif step == "http11.send_request_headers.started":
-            self._sent_s = self._client._clock()
+    def _sent(self) -> None:
+        self._sent_s = self._client._clock()
 
     def _read(self) -> None:
         try:
-            with self._client._opened(self._path, self._body, self._trace) as (answer, refusal):
+            with self._client._opened(self._path, self._body, self._wire.trace) as (answer, refusal):
                 self._tell(answer, refusal)
             self._facts.put(None)
         except BadAnswer as error:
-            self._facts.put(
-                Unanswered(f"{self._client._name} reports an error: {self._client.without_key(str(error))}")
-            )
+            self._facts.put(Unanswered(f"{self._client._name} {self._client.without_key(str(error))}"))
         except KvdemoError as error:
             self._facts.put(error)
         except httpx.HTTPError as error:
@@ -298,26 +362,29 @@ class Exchange:
         content_type = answer.headers.get("content-type", "")
         if "event-stream" not in content_type:
             body = beginning(answer, MOST_BODY_BYTES)
-            client.json_of(content_type, body)
+            client.json_of(answer, body)
             self._put(reading.whole(body))
             return
+        client.check_plain(answer)
         for data in answer.iter_raw():
             self._put(reading.feed(data))
             if reading.done:
                 return
         self._put(reading.close())
-        if reading.finish_reason is None and not reading.done:
+        if not reading.ended:
             raise Unanswered(f"{client._name} broke off in the middle of its answer.")
 
     def _put(self, read: Iterator[Piece]) -> None:
         """What came together; also what stood in front of an error."""
         self._heard_s = self._client._clock()
         pieces: list[Piece] = []
+        before = self._reading.ended
         try:
             pieces.extend(read)
         finally:
-            if pieces:
-                self._facts.put(Received(self._heard_s - self._sent_s, tuple(pieces)))
+            ended = self._reading.ended and not before
+            if pieces or ended:
+                self._facts.put(Received(self._heard_s - self._sent_s, tuple(pieces), ended))
 
 
 def beginning(answer: httpx.Response, most_bytes: int) -> bytes:
@@ -335,7 +402,8 @@ def counters_in(text: str) -> Counters | None:
     samples: dict[str, list[float]] = {}
     for name, value in SAMPLE.findall(text):
         with suppress(ValueError):
-            samples.setdefault(name, []).append(float(value))
+            if math.isfinite(number := float(value)):
+                samples.setdefault(name, []).append(number)
     found = {field: next((samples[name] for name in names if name in samples), []) for field, names in COUNTERS.items()}
     if not any(found.values()):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from kvdemo.errors import InvalidRequest
@@ -26,13 +26,21 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A checked address. path: of the API, "/v1" or as given; address: the IP that the host's name had when it was checked."""
+    """A checked address. path: of the API, "/v1" or as given; address: the IP that the host's name had when it was checked.
+
+    others   further ones that it had, checked like it, for where nothing listens at the first
+    """
 
     scheme: str
     host: str
     port: int
     path: str
     address: str
+    others: tuple[str, ...] = ()
+
+    def another(self) -> Target:
+        """The same at the next of its addresses."""
+        return replace(self, address=self.others[0], others=self.others[1:])
 
     @property
     def authority(self) -> str:
@@ -60,6 +68,7 @@ def checked_target(url: str, *, mode: str, allowed: Sequence[str] = (), resolve:
     try:
         parts = urlsplit(url.strip())
         host, port = (parts.hostname or "").lower(), parts.port
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
     except ValueError:
         raise InvalidRequest("url", "is not an address such as http://127.0.0.1:8000/v1") from None
     if (
@@ -93,8 +102,8 @@ def checked_target(url: str, *, mode: str, allowed: Sequence[str] = (), resolve:
             )
         if parts.scheme == "http" and not here:
             raise InvalidRequest("url", "http goes to this machine only, since others could read it; use https")
-    first = next((address for address in addresses if address.version == 4), addresses[0])
-    return Target(parts.scheme, host, port, api_path(parts.path), str(first))
+    first, *others = map(str, sorted(dict.fromkeys(addresses), key=lambda address: address.version))
+    return Target(parts.scheme, host, port, api_path(parts.path), first, tuple(others))
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -27,13 +27,15 @@ class Endpoint:
         checked_text("url", self.url, max_chars=2000)
         if self.model is not None:
             checked_text("model", self.model, max_chars=300)
+        if self.key is not None:  # pasted, or read from a file, with a line end behind it
+            object.__setattr__(self, "key", self.key.strip() or None)
         if self.key is not None and not (self.key.isascii() and self.key.isprintable() and len(self.key) <= 4000):
             raise InvalidRequest("key", "must be printable ASCII of at most 4,000 characters")
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that a server lists. engine: who says so ("vllm", "sglang", ...), "" where it does not say."""
+    """A model that a server lists. engine: its `owned_by`, which is "vllm", "sglang" ... or the model's owner; "": not said."""
 
     name: str
     context_limit: int | None = None

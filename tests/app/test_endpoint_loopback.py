@@ -17,12 +17,12 @@ from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.endpoint.spec import EndpointResult, EndpointSpec, Subject
 from kvdemo.questions.endpoint.timings import judgements
 from kvdemo.settings import Settings
+from tests import judged
 from tests.loopback_engine import MODEL_ID, WorkEngine, own_engine, serving
 
 KEY = "sk-a-secret-of-mine"
 LENGTHS = 5  # requests that find out which lengths can be told apart
 STEPS, PREFIXES = LENGTHS + 24, LENGTHS + 24 + 25  # requests up to the end of these parts
-TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +33,16 @@ def backend() -> Iterator[Backend]:
     backend.close()
 
 
-def checked(backend: Backend, url: str, requests: int = 240) -> EndpointResult:
-    asked = EndpointSpec(requests=requests, seconds=150)
-    *_, result = backend.ask(asked, owner="test", endpoint=Endpoint(url, MODEL_ID, KEY))
-    assert isinstance(result, EndpointResult)
-    return result
+def checked(backend: Backend, url: str) -> EndpointResult:
+    return judged.checked(backend, Endpoint(url, MODEL_ID, KEY), asking())
 
 
 def found_in(backend: Backend, url: str, expected: dict[Subject, str], requests: int = 240) -> None:
-    """Each of these in the end, and never the opposite."""
-    left = dict(expected)
-    for _ in range(TRIES):
-        judged = judgements(checked(backend, url, requests))
-        for subject, verdict in list(left.items()):
-            assert judged[subject].verdict in (verdict, "cannot tell"), judged[subject]
-            if judged[subject].verdict == verdict:
-                del left[subject]
-        if not left:
-            return
-    raise AssertionError(judged)
+    judged.found_in(backend, Endpoint(url, MODEL_ID, KEY), asking(requests), expected)
+
+
+def asking(requests: int = 240) -> EndpointSpec:
+    return EndpointSpec(requests=requests, seconds=150)
 
 
 @pytest.mark.slow
@@ -90,9 +81,9 @@ def test_a_server_that_refuses_further_requests_is_never_guessed_at(backend: Bac
     engine = WorkEngine(cached=False, answers=answers, each_s=0.00005, own_s=0.001)
     with serving(engine.answer) as url:
         result = checked(backend, url)
-    for judged in judgements(result).values():
-        assert judged.verdict == "cannot tell"
-        assert "429" in judged.evidence
+    for found in judgements(result).values():
+        assert found.verdict == "cannot tell"
+        assert "429" in found.evidence
     assert engine.sent == result.requests_sent
 
 

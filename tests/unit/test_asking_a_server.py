@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kvdemo.backend import Backend
+from kvdemo.backend.endpoints import Served
 from kvdemo.cli.main import main
+from kvdemo.endpoints.client import Client
+from kvdemo.endpoints.policy import checked_target
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
 from kvdemo.experiments.prompt_file import PromptRow
-from kvdemo.facts.endpoint import Endpoint
+from kvdemo.facts.endpoint import Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, TokenEmitted
-from kvdemo.facts.requests import Message
+from kvdemo.facts.load import Arrival, ManyFinished, ManyRequest
+from kvdemo.facts.reader import AT_ONCE
+from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.questions.grow.spec import GrowthSpec
 from kvdemo.questions.load.spec import LoadResult, LoadSpec
 from kvdemo.settings import Settings
 from tests.known import sure
-from tests.loopback_engine import Asked, Usage, WorkEngine, serving
+from tests.loopback_engine import MODEL_ID, Asked, Usage, WorkEngine, serving
 from tests.playing import EVENTS, HOLD, chunk, playing
 
 KEY = "sk-very-secret-4711"
@@ -63,6 +69,60 @@ def test_new_prompts_that_a_server_reuses_all_the_same_are_warm_and_give_no_rati
     runs = [run for one in result.main.runs for run in one.record.runs]
     assert runs
     assert all(any("Warm, not comparable" in notice for notice in run.notices) for run in runs)
+
+
+@pytest.mark.parametrize("mode", ["share", "space"])
+def test_a_page_that_others_can_open_asks_no_server_that_its_operator_did_not_name(mode: str) -> None:
+    with serving(warm) as url:
+        refusing = Backend(Settings(mode=mode))
+        asked: list[Callable[[], object]] = [
+            lambda: refusing.endpoint_models(Endpoint(url)),
+            lambda: list(refusing.ask(CompareSpec(PROMPT), endpoint=Endpoint(url))),
+            lambda: list(refusing.chat((Message("user", "Hi"),), max_new_tokens=2, endpoint=Endpoint(url))),
+        ]
+        for ask in asked:
+            with pytest.raises(InvalidRequest, match="--allow-endpoint"):
+                ask()
+        allowing = Backend(Settings(mode=mode, allowed_endpoints=(url.split("/")[2],)))
+        assert [model.name for model in allowing.endpoint_models(Endpoint(url))] == [MODEL_ID]
+        refusing.close()
+        allowing.close()
+
+
+def test_one_request_of_several_that_fails_on_our_side_fails_alone_and_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def count(text: str) -> int:
+        raise ZeroDivisionError
+
+    with playing((EVENTS, chunk('{"content":"Hello"}', '"stop"'), b"data: [DONE]\n\n")) as played:
+        client = Client(checked_target(played.url, mode="local"))
+        server = Served(client, ServedModel("m"), AT_ONCE, threading.Event(), count, 60.0)
+        *_, last = server.many(ManyRequest("at-once", (Arrival("Hi", 3), Arrival("Hi", 3))), fresh=False)
+        client.close()
+    record = sure(ManyFinished, last).record
+    assert [run.status for run in record.runs] == ["failed", "failed"]
+    assert "on our side" in (record.error or "")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_several_requests_end_when_their_time_is_over() -> None:
+    with playing((EVENTS, chunk('{"content":"Hello"}'), HOLD)) as played:
+        client = Client(checked_target(played.url, mode="local"))
+        server = Served(client, ServedModel("m"), AT_ONCE, threading.Event(), lambda _: 1, 60.0)
+        request = ManyRequest("at-once", (Arrival("Hi", 3), Arrival("Hi", 3)), timeout_s=0.2)
+        *_, last = server.many(request, fresh=False)
+        client.close()
+    assert [run.status for run in sure(ManyFinished, last).record.runs] == ["timed_out"] * 2
+
+
+def test_no_request_takes_longer_than_the_operator_allows_a_run() -> None:
+    with playing((EVENTS, chunk('{"content":"Hello"}'), HOLD)) as played:
+        client = Client(checked_target(played.url, mode="local"))
+        server = Served(client, ServedModel("m"), AT_ONCE, threading.Event(), lambda _: 1, run_s=0.2)
+        *_, last = server.run(GenerationRequest("Hi", 3, timeout_s=3600.0))
+        client.close()
+    assert sure(Finished, last).reason == "timed_out"
 
 
 def test_a_question_for_the_model_here_is_not_asked_of_a_server(backend: Backend) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,9 @@ from kvdemo.errors import InvalidRequest, RunFailed, Unanswered
 from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, PromptEncoded, TokenEmitted, Working
 from kvdemo.facts.reader import Reader
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import Reported, RunRecord
 from kvdemo.facts.requests import GenerationRequest, Message
-from tests.known import ended
+from tests.known import ended, known
 from tests.playing import EVENTS, HOLD, Played, chunk, playing
 
 ASKED = GenerationRequest((Message("user", "hi"),), 16)
@@ -114,6 +116,37 @@ def test_an_error_that_is_a_plain_string_is_told_too() -> None:
     assert "out of pages" in str(failed_by(EVENTS, b'data: {"error":"out of pages"}\n\n'))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (b"unexpected keyword \"stop\" in 'generate'", "unexpected keyword \"stop\" in 'generate'"),
+        (b"the first line\nand a second", "the first line"),
+        (b"a tab\tand a back\\slash", "a tab and a back\\slash"),
+    ],
+)
+def test_an_error_that_was_put_between_quotes_as_it_is_is_told(words: bytes, told: str) -> None:
+    """As transformers serve does: no JSON any more, and no reason to say that the answer broke off."""
+    error = failed_by(EVENTS, chunk('{"content":"Hi"}'), b'data: {"error": "' + words + b'"}\n\n')
+    assert str(error).endswith(f"reports an error: {told}")
+    assert error.record.text == "Hi"
+
+
+@pytest.mark.parametrize("line", [b'error: {"code":500,"message":"out of slots"}\n\n', b"error: out of slots\n\n"])
+def test_an_error_in_a_line_of_its_own_is_told(line: bytes) -> None:
+    assert str(failed_by(EVENTS, chunk('{"content":"Hi"}'), line)).endswith("reports an error: out of slots")
+
+
+def test_what_a_terminal_would_obey_is_taken_out_of_an_error() -> None:
+    error = failed_by(EVENTS, b'data: {"error":{"message":"\\u001b[2Jcleared\\u0007\\u202e"}}\n\n')
+    assert str(error).endswith("reports an error: [2Jcleared")
+
+
+def test_a_field_that_was_refused_is_named_in_words() -> None:
+    body = b'{"detail":[{"loc":["body","model"],"msg":"model: field required"},{"msg":"seed: not a number"},7]}'
+    error = failed_by(*answer_with("422 Unprocessable", body))
+    assert str(error).endswith("(422). It says: model: field required; seed: not a number")
+
+
 def test_comments_and_other_events_are_no_tokens_and_broken_ones_are_left_out() -> None:
     record = record_of(
         b": keepalive\n\n", b"event: ping\n\n", b"data: : PROCESSING\n\n", chunk('{"content":"Hi"}'), STOP, USAGE, DONE
@@ -167,6 +200,15 @@ def test_a_character_split_anywhere_comes_whole() -> None:
     assert [piece for byte in whole for piece in reading.feed(bytes([byte]))] == [Piece("🙂")]
 
 
+def test_a_character_that_is_sent_as_two_halves_comes_whole() -> None:
+    script = (chunk('{"content":"a\\ud83d"}'), chunk('{"reasoning":"\\ud83d"}'), chunk('{"content":"\\ude42b"}'))
+    record = record_of(*script, STOP, USAGE, DONE)
+    assert (record.text, record.reasoning) == ("a🙂b", ""), "and half a character that stays alone is none"
+    alone = record_of(chunk('{"content":"\\ud83d"}'), chunk('{"content":"x\\ude42"}'), STOP, DONE)
+    assert alone.text == "\ufffdx\ufffd"
+    alone.text.encode()
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_every_line_end_of_the_standard_is_one(end: str) -> None:
     reading = Reading()
@@ -182,6 +224,51 @@ def test_a_line_without_an_end_is_cut_off_at_a_mebibyte() -> None:
         list(reading.feed(b"x" * (MOST_LINE_BYTES + 1)))
     error = failed_by(EVENTS, b"data: " + b"x" * (MOST_LINE_BYTES + 10))
     assert "longer than 1 MiB" in str(error)
+
+
+def test_an_answer_without_an_end_is_cut_off() -> None:
+    reading = Reading(most_bytes=2**20)
+    more = (piece for _ in range(100) for piece in reading.feed(chunk('{"content":"for ever"}') * 1000))
+    with pytest.raises(BadAnswer, match="more than 1 MiB for one answer"):
+        list(more)
+
+
+def test_what_is_nested_too_deeply_is_no_json() -> None:
+    deep = b"[" * 200_000
+    record = record_of(b"data: " + deep + b"\n\n", chunk('{"content":"Hi"}'), STOP, DONE)
+    assert record.text == "Hi"
+    assert any("were no JSON" in notice for notice in record.notices)
+    assert "not JSON" in str(failed_by(*answer_with("200 OK", deep)))
+    assert str(failed_by(*answer_with("500 Oops", deep))).endswith("failed (500).")
+
+
+def test_an_answer_that_is_compressed_all_the_same_is_said_to_be() -> None:
+    for kind in ("text/event-stream", "application/json"):
+        error = failed_by(
+            *answer_with("200 OK", b"\x1f\x8b\x08\x00\x00", f"content-type: {kind}\r\ncontent-encoding: gzip")
+        )
+        assert "compresses its answer" in str(error)
+
+
+def test_the_token_that_ends_an_answer_has_no_text_and_a_time() -> None:
+    """Servers count it: one token more than pieces does not mean that several came together."""
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3}}\n\n'
+    with playing((EVENTS, chunk('{"content":"Hi"}'), chunk('{"content":"you"}'), HOLD, STOP, usage, DONE)) as played:
+        events = events_of(played)
+        while not isinstance(event := next(events), TokenEmitted) or not event.text.endswith("you"):
+            pass
+        played.let_go.set()
+        *_, last = events
+    assert isinstance(last, Finished)
+    assert (last.record.new_tokens, len(last.record.times_by_token_s), last.record.notices) == (3, 3, ())
+    assert last.record.step_s[1] > 0
+
+
+def test_an_answer_of_two_tokens_in_one_piece_has_no_step() -> None:
+    choice = b'{"message":{"content":"Hi"},"finish_reason":"stop"}'
+    with playing(answer_with("200 OK", b'{"choices":[' + choice + b'],"usage":{"completion_tokens":2}}')) as played:
+        record = ended(events_of(played)).record
+    assert (record.new_tokens, record.tpot_s) == (2, None)
 
 
 def test_a_server_that_does_not_stream_is_read_whole_and_said_to_be() -> None:
@@ -235,6 +322,19 @@ def test_a_count_that_is_none_is_not_believed(value: str) -> None:
     )
     assert record.reported is not None
     assert record.reported.completion_tokens is None
+
+
+def test_counts_that_cannot_be_are_not_reported() -> None:
+    """A constant 0 is no count, and more reused than there was is none either."""
+    details = '"prompt_tokens_details":{"cached_tokens":50}'
+    usage = f'data: {{"choices":[],"usage":{{"prompt_tokens":0,"completion_tokens":0,{details}}}}}\n\n'.encode()
+    record = record_of(chunk('{"content":"Hi"}'), chunk('{"content":"you"}'), STOP, usage, DONE, count_text=len)
+    assert record.reported == Reported(cached_tokens=50)
+    assert (record.prompt_tokens, record.new_tokens, len(record.token_times_s)) == (None, 5, 2)
+    more = usage.replace(b'"prompt_tokens":0', b'"prompt_tokens":49')
+    assert record_of(chunk('{"content":"Hi"}'), STOP, more, DONE).reused_tokens is None
+    empty = record_of(STOP, usage, DONE)
+    assert (empty.new_tokens, known(empty.reported).completion_tokens) == (0, 0)
 
 
 def test_a_reader_hears_as_often_as_he_wants_to_however_many_pieces_come() -> None:
@@ -295,6 +395,23 @@ def test_a_server_that_says_nothing_ends_too() -> None:
     assert "nothing" in str(error)
 
 
+def test_stop_ends_the_wait_for_the_list_of_models() -> None:
+    stop = threading.Event()
+    stop.set()
+    with playing((HOLD,)) as played:
+        with pytest.raises(Unanswered, match="Stopped before 127"):
+            client_of(played).models(stop)
+        assert client_of(played).counters(stop) is None
+
+
+def test_a_list_that_comes_slowly_is_waited_for_as_long_as_a_first_byte() -> None:
+    with playing((b"HTTP/1.1 200 OK\r\n\r\n{", HOLD)) as played:
+        client = Client(checked_target(played.url, mode="local"), clock=lambda: 1000.0 if played.asked else 0.0)
+        with pytest.raises(Unanswered, match="did not answer within 65 s"):
+            client.models()
+        assert played.gone.wait(10)
+
+
 # --- refusals ------------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +459,47 @@ def test_nobody_at_the_address_is_said_in_a_sentence() -> None:
         client.models()
 
 
+def test_https_where_http_is_spoken_and_the_other_way_round_have_a_sentence_each() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = Client(checked_target(f"https://127.0.0.1:{server.getsockname()[1]}", mode="local"))
+        with pytest.raises(Unanswered, match="does not answer in https: is it http"):
+            client.models()
+        client.close()
+        thread.join()
+    assert "not HTTP: is it https" in str(failed_by(b"\x15\x03\x01\x00\x02\x02\x46"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        (b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n",),
+        (b"HTTP/1.1 429 Later\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n",),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",),
+        (b"",),
+        (EVENTS, chunk('{"content":"Hi"}')),
+    ],
+)
+def test_nothing_is_sent_a_second_time(script: Sequence[bytes]) -> None:
+    with playing(script) as played, pytest.raises(RunFailed):
+        list(events_of(played))
+    assert len(played.asked) == 1
+
+
+def test_waiting_is_five_seconds_to_connect_sixty_for_a_first_byte_and_thirty_between_two() -> None:
+    client = Client(checked_target("http://127.0.0.1:9", mode="local"))
+    assert client.patience == Patience(connect_s=5.0, first_s=60.0, between_s=30.0)
+    client.close()
+
+
 def test_a_key_is_sent_and_never_told() -> None:
     key = "sk-secret-0123456789"
     with playing(answer_with("401 Unauthorized", b"{}")) as played:
@@ -369,6 +527,46 @@ def test_a_server_that_repeats_the_key_is_not_quoted_with_it(script: Sequence[by
     assert "sk-secret" not in repr(caught.value.record)
 
 
+def test_a_key_stands_in_no_exception_log_answer_or_list(caplog: pytest.LogCaptureFixture) -> None:
+    key = "sk-secret-0123456789"
+    caplog.set_level("INFO")
+    listed = f'{{"data":[{{"id":"{key}"}},{{"id":"m","owned_by":"{key}"}}]}}'.encode()
+    with playing(answer_with("200 OK", listed)) as played:
+        assert client_of(played, key).models() == (ServedModel("m"),)
+    echo = chunk(f'{{"content":"You are {key}."}}')
+    with playing((EVENTS, echo, chunk(f'{{"reasoning":"{key}"}}'), STOP, DONE)) as played:
+        client = client_of(played, key)
+        events = list(answered(client, SERVED, ASKED, stop=threading.Event()))
+    assert ended(events).record.text == "You are (the key)."
+    assert key not in repr(events)
+    for script in (answer_with("500 Oops", key.encode()), (EVENTS, echo), (b"HTTP/1.1 200 \x00" + key.encode(),)):
+        with playing(script) as played, pytest.raises(RunFailed) as caught:
+            list(answered(client_of(played, key), SERVED, ASKED, stop=threading.Event()))
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert key not in f"{error!r} {vars(error)}"
+            error = error.__cause__ or error.__context__
+    assert key not in caplog.text
+
+
+def test_a_word_that_serves_as_a_key_is_left_in_an_answer() -> None:
+    with playing((EVENTS, chunk('{"content":"none of these"}'), STOP, DONE)) as played:
+        events = answered(client_of(played, "none"), SERVED, ASKED, stop=threading.Event())
+        assert ended(events).record.text == "none of these"
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "sk-\x00", "schlüssel", "k" * 4001])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_told(key: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^key: must be printable ASCII") as caught:
+        Endpoint("http://127.0.0.1", key=key)
+    assert key not in str(caught.value)
+
+
+def test_a_line_end_behind_a_key_is_no_part_of_it() -> None:
+    assert Endpoint("http://127.0.0.1", key=" sk-1\r\n").key == "sk-1"
+    assert Endpoint("http://127.0.0.1", key=" \n").key is None
+
+
 def test_a_redirect_is_not_followed() -> None:
     with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as other:
         moved = answer_with("302 Found", b"", f"location: {other.url}/models")
@@ -377,7 +575,9 @@ def test_a_redirect_is_not_followed() -> None:
         assert other.asked == []
 
 
-def test_no_proxy_and_no_key_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_and_no_key_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password sk-of-somebody\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody")
@@ -385,6 +585,7 @@ def test_no_proxy_and_no_key_of_the_environment_is_used(monkeypatch: pytest.Monk
     with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as played:
         client_of(played).models()
     assert b"sk-of-somebody" not in played.asked[0]
+    assert b"authorization" not in played.asked[0].lower()
 
 
 # --- models and counters ---------------------------------------------------------------------------------------------------
@@ -398,6 +599,14 @@ def test_models_are_read_with_their_limit_and_engine() -> None:
     assert model_of(found, None, "here").name == "a"
     with pytest.raises(InvalidRequest, match="model: here has no 'z'; it lists a, c"):
         model_of(found, "z", "here")
+
+
+def test_names_that_cannot_be_shown_and_limits_that_are_none_are_left_out() -> None:
+    names = ["a\\nb", "\\u001b[2J", "x" * 301, "", "\\ud83d", "owner/good"]
+    items = ",".join(f'{{"id":"{name}","max_model_len":true,"owned_by":["x"]}}' for name in names)
+    for body in (f'{{"data":[{items}]}}', f"[{items}]"):
+        with playing(answer_with("200 OK", body.encode())) as played:
+            assert client_of(played).models() == (ServedModel("owner/good"),)
 
 
 def test_counters_are_those_of_the_metrics_and_none_without() -> None:
@@ -421,6 +630,8 @@ def test_counters_of_sglang_and_of_several_engines_behind_one_address() -> None:
     sglang = "sglang:prompt_tokens_total 8.0e+02\nsglang:cached_tokens_total 2.0e+02\nsglang:token_usage 0.5\n"
     assert counters_in(sglang) == Counters(800.0, 200.0, 0.5)
     assert counters_in("process_cpu_seconds_total 3.0\n") is None
+    odd = 'vllm:kv_cache_usage_perc{model="a}b"} 0.5 1700000000000\r\nvllm:prefix_cache_hits_total 1e999\n'
+    assert counters_in(odd) == Counters(cache_use=0.5)
 
 
 # --- which may be asked ------------------------------------------------------------------------------------------------------
@@ -478,6 +689,25 @@ def test_a_name_is_resolved_once_and_the_address_that_was_checked_is_asked() -> 
     assert b"host: no-such-host.invalid" in played.asked[0].lower()
 
 
+def test_a_name_with_several_addresses_is_asked_at_the_one_where_something_listens() -> None:
+    with playing(answer_with("200 OK", b'{"data":[{"id":"m"}]}')) as played:
+        url = played.url.replace("127.0.0.1", "localhost")
+        target = checked_target(url, mode="local", resolve=lambda *_: ["::1", "127.0.0.2", "127.0.0.1"])
+        assert (target.address, target.others) == ("127.0.0.2", ("127.0.0.1", "::1"))
+        client = Client(target, patience=Patience(connect_s=0.5))
+        assert client.models() == (ServedModel("m"),)
+        assert client.target.address == "127.0.0.1"
+        client.close()
+    with pytest.raises(InvalidRequest, match="private network"):
+        checked_target("https://both.example", mode="local", resolve=lambda *_: ["93.184.216.34", "10.0.0.1"])
+
+
+def test_a_name_beyond_ascii_is_sent_as_the_network_knows_it() -> None:
+    target = checked_target("https://bücher.example/v1", mode="local", resolve=lambda *_: ["93.184.216.34"])
+    assert target.authority == "xn--bcher-kva.example"
+    Client(target).close()
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -499,6 +729,8 @@ def test_a_name_is_resolved_once_and_the_address_that_was_checked_is_asked() -> 
             "https://[::ffff:10.0.0.1]/",
         ),
         *("https://0.0.0.0/", "https://224.0.0.1/", "https://100.64.0.1/"),
+        *("https://[::]/", "https://[fe80::1]/", "https://[fc00::1]/", "http://[::ffff:127.0.0.1]/"),
+        *(r"http://127.0.0.1\@api.example", "http://127.0.0.1:80@api.example", "https://" + "ü" * 300, "https://[::1"),
     ],
 )
 def test_any_other_address_is_refused_by_field(url: str) -> None:
