@@ -1,6 +1,6 @@
 """What the operator decided: environment and flags, checked once, and the limits of each mode.
 
-KVDEMO_MODEL   hub id, local folder or .gguf file       KVDEMO_HOME    where converted models and compiled code are kept
+KVDEMO_MODEL   hub id, folder, .gguf, or tiny-window     KVDEMO_HOME    where converted models and compiled code are kept
 KVDEMO_MODE    local, share or space                    KVDEMO_DEVICE  auto, cpu, cuda, mps
 KVDEMO_DTYPE   auto, float32, bfloat16, float16
 KVDEMO_ALLOWED_HOSTS   further names that the page answers to, with commas; a leading dot: and all below it
@@ -19,9 +19,11 @@ from pathlib import Path
 
 from kvdemo.errors import InvalidRequest
 
-__all__ = ["DEFAULT_MODEL", "Limits", "Settings"]
+__all__ = ["DEFAULT_MODEL", "TINY_WINDOW", "TINY_WINDOW_NAME", "Limits", "Settings"]
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+TINY_WINDOW, TINY_WINDOW_NAME = "tiny-window", "tiny-window (random weights)"
+"""A model that kvdemo builds itself: what is typed for it, and what it is called wherever its figures stand."""
 MODES = ("local", "share", "space")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 HOST_NAME = re.compile(r"\[[0-9a-f:.]+\]|\.?[a-z0-9_][a-z0-9._-]*", re.IGNORECASE | re.ASCII)

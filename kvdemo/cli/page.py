@@ -37,7 +37,9 @@ class Arguments(argparse.ArgumentParser):
 def parse(argv: Sequence[str] | None, prog: str = "app.py") -> argparse.Namespace:
     parser = Arguments(prog=prog, description="What a KV cache buys, and what it costs, on a page in your browser.")
     parser.add_argument("--version", action="version", version=f"kvdemo {__version__}")
-    parser.add_argument("--model", help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")
+    parser.add_argument(
+        "--model", help="hub id, local folder, .gguf file or tiny-window; default: SmolLM2-135M-Instruct"
+    )
     parser.add_argument("--host", help="address to listen on; default: 127.0.0.1, this machine only")
     parser.add_argument("--port", type=port_number, help="default: the first free one from 7860")
     parser.add_argument(

@@ -31,6 +31,7 @@ from kvdemo.models.loaded import LoadedModel
 from kvdemo.models.loader import load
 from kvdemo.models.source import resolve
 from kvdemo.models.thread import ModelThread
+from kvdemo.models.tiny_window import load_tiny_window
 from kvdemo.planner.needs import CacheNeeds
 from kvdemo.settings import Settings
 
@@ -47,7 +48,8 @@ log = logging.getLogger(__name__)
 def load_named(settings: Settings, thread: ModelThread, progress: Callable[[str, str], None]) -> LoadedModel:
     """Load the model that the settings name."""
     source = resolve(settings.model, settings.home, mode=settings.mode)
-    return load(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
+    load_it = load_tiny_window if source.kind == "built" else load
+    return load_it(settings, source, thread=thread, progress=lambda step: progress(source.name, step))
 
 
 def share_system_prompt(loaded: LoadedModel, kept: KeptCaches, system_prompt: str) -> None:

@@ -26,7 +26,9 @@ __all__ = [
 
 TWO = ("none", "dynamic")
 
-Model = Annotated[str | None, typer.Option(help="hub id, local folder or .gguf file; default: SmolLM2-135M-Instruct")]
+Model = Annotated[
+    str | None, typer.Option(help="hub id, local folder, .gguf file or tiny-window; default: SmolLM2-135M-Instruct")
+]
 JsonTo = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - for stdout")]
 Url = Annotated[
     str | None, typer.Option(metavar="URL", help="ask an OpenAI-compatible server; --model: one that it lists")

@@ -83,7 +83,9 @@ class IncrementalText:
         """How many U+FFFD at the end of the text the model wrote itself, byte for byte, and are not half a character."""
         special = set(self._tokenizer.all_special_ids)
         written = [token_id for token_id in self._ids[self._decoded_ids :] if token_id not in special]
-        raw = b"".join(_bytes_of(token) for token in self._tokenizer.convert_ids_to_tokens(written))
+        # A model may have more ids than its tokenizer: a vocabulary is often padded to a round number.
+        tokens = [token for token in self._tokenizer.convert_ids_to_tokens(written) if token is not None]
+        raw = b"".join(map(_bytes_of, tokens))
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=False)
         return len(text) - len(text.rstrip(_BROKEN))
 

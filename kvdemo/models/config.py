@@ -12,6 +12,7 @@ from kvdemo.models.gguf import check_gguf
 from kvdemo.models.hub import ANSWER_TIMEOUT_S, asking_for, patiently
 from kvdemo.models.loader import SAFE, chosen_device, chosen_dtype, in_one_line
 from kvdemo.models.source import ModelSource
+from kvdemo.models.tiny_window import tiny_window_config
 from kvdemo.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def dtype_when_loaded(settings: Settings) -> str:
 
 def read_config(source: ModelSource, settings: Settings, *, api: HfApi | None = None) -> dict[str, Any]:
     """The config of `source` as a dict; of a hub model that is not here yet only config.json is fetched."""
+    if source.kind == "built":
+        return tiny_window_config()
     if source.path is None:
         fetched = _fetched(source, "config.json", api)
         if fetched is None:
@@ -58,6 +61,8 @@ def read_generation_config(
     Of a hub model that is not here yet this file alone is fetched. IgnoredFile where from_pretrained ignores the file,
     ModelUnavailable where it would raise.
     """
+    if source.kind == "built":
+        return None
     if source.path is None:
         fetched = _fetched(source, "generation_config.json", api)
         return None if fetched is None else _generation_object(fetched)

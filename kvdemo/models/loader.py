@@ -32,7 +32,17 @@ from kvdemo.settings import DEFAULT_MODEL, Settings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["chosen_device", "chosen_dtype", "in_one_line", "keep_compiled_code", "load", "unpack_gguf"]
+__all__ = [
+    "SAFE",
+    "chosen_device",
+    "chosen_dtype",
+    "forget_ends_that_nobody_named",
+    "in_memory",
+    "in_one_line",
+    "keep_compiled_code",
+    "load",
+    "unpack_gguf",
+]
 
 log = logging.getLogger(__name__)
 HEADS = ("lm_head.", "embed_out.")
@@ -136,7 +146,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     say = step(num_steps - 1)
     say("weights")
     config = AutoConfig.from_pretrained(folder, **SAFE)
-    _forget_ends_that_nobody_named(config, json.loads((folder / "config.json").read_text("utf-8")))
+    forget_ends_that_nobody_named(config, json.loads((folder / "config.json").read_text("utf-8")))
     _refuse(source.name, other_purpose(config.to_dict(), encoder_decoder=bool(type(config).is_encoder_decoder)))
     tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
     with _bars_as_words(say, "weights"):
@@ -153,6 +163,14 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     model.eval()
     step(num_steps)("first token")
     _refuse(source.name, looks_ahead(model))
+    revision = folder.name if source.kind == "hub" else None
+    return in_memory(model, tokenizer, source, thread=thread, revision=revision)
+
+
+def in_memory(
+    model: Any, tokenizer: Any, source: ModelSource, *, thread: ModelThread, revision: str | None = None
+) -> LoadedModel:
+    """The model as the rest of the program knows it; its first tokens are computed here, in its thread."""
     text_config = model.config.get_text_config()
     num_parameters, weight_bytes = weigh(model)
     facts = ModelFacts(
@@ -161,14 +179,14 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
         model_type=model.config.model_type,
         num_parameters=num_parameters,
         weight_bytes=weight_bytes,
-        dtype=str(dtype).removeprefix("torch."),
-        device=device,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=model.device.type,
         context_limit=getattr(text_config, "max_position_embeddings", None),
         cache_bytes_per_token=cache_bytes_per_token(model),
         vocab_size=text_config.vocab_size,
         has_chat_template=bool(tokenizer.chat_template),
         attention=getattr(model.config, "_attn_implementation", None) or "none",
-        revision=folder.name if source.kind == "hub" else None,
+        revision=revision,
         hub_id=DEFAULT_MODEL if source.kind == "embedded" else source.hub_id,
     )
     return LoadedModel(
@@ -181,7 +199,7 @@ def _load(settings: Settings, source: ModelSource, thread: ModelThread, progress
     )
 
 
-def _forget_ends_that_nobody_named(config: Any, written: dict[str, Any]) -> None:
+def forget_ends_that_nobody_named(config: Any, written: dict[str, Any]) -> None:
     """A config class has an end token by default, which in this model's vocabulary may be any word."""
     if "eos_token_id" not in written:
         config.eos_token_id = None

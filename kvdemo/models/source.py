@@ -16,7 +16,7 @@ from kvdemo.models.conversion import converted_folder
 from kvdemo.models.folder import check_folder, missing_part, refusal
 from kvdemo.models.gguf import check_gguf
 from kvdemo.models.hub import cached_snapshot, hub_cache, network_is_off
-from kvdemo.settings import DEFAULT_MODEL
+from kvdemo.settings import DEFAULT_MODEL, TINY_WINDOW, TINY_WINDOW_NAME
 
 __all__ = ["EMBEDDED_PACKAGE", "ModelSource", "resolve"]
 
@@ -31,12 +31,13 @@ PATH_STARTS = ("/", "./", "../", "~", "\\", ".\\", "..\\")
 class ModelSource:
     """Where a model is.
 
-    kind       "hub", "folder", "gguf" or "embedded" (the GGUF of an installed package)
+    kind       "hub", "folder", "gguf", "embedded" (the GGUF of an installed package) or "built" (by kvdemo, with random weights)
     name       what people call it
     sentence   where the weights come from, for the page
     path       the folder or .gguf file; None: a hub model that is still to be downloaded
     hub_id     of a hub model; revision: commit of its cached snapshot
     otherwise  what a person can do where it cannot be downloaded, as a sentence
+    vocabulary of a model that is built: whose tokenizer it takes
     """
 
     kind: str
@@ -46,6 +47,7 @@ class ModelSource:
     hub_id: str | None = None
     revision: str | None = None
     otherwise: str = ""
+    vocabulary: ModelSource | None = None
 
 
 def resolve(
@@ -68,6 +70,8 @@ def resolve(
     if name is None:
         return _default_model(home, cache, allow_network, embedded_package)
     name = checked_text("model", name, max_chars=1000).strip()
+    if name == TINY_WINDOW:
+        return _tiny_window(_default_model(home, cache, allow_network, embedded_package))
     try:
         if _is_path(name):
             return _local_model(Path(name).expanduser(), home, show_place=mode == "local", weights=weights)
@@ -98,6 +102,11 @@ def _default_model(home: Path, cache: Path, allow_network: bool, embedded_packag
             return ModelSource("embedded", name, sentence, embedded)
     otherwise = f"Or install it as a package, once: {EMBEDDED_INSTALL} (94 MB, no network from then on)."
     return _hub_model(DEFAULT_MODEL, cache, allow_network, otherwise)
+
+
+def _tiny_window(vocabulary: ModelSource) -> ModelSource:
+    sentence = f"Built by kvdemo with random weights: its text means nothing. Tokenizer of {vocabulary.name}."
+    return ModelSource("built", TINY_WINDOW_NAME, sentence, None, vocabulary=vocabulary)
 
 
 def _hub_model(

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,9 @@ def load_tokenizer(
 def _load(source: ModelSource, home: Path, progress: Callable[[str], None]) -> LoadedTokenizer:
     from transformers import AutoTokenizer
 
+    if source.vocabulary is not None:
+        found = _load(source.vocabulary, home, progress)
+        return replace(found, facts=replace(found.facts, name=source.name, revision=None, hub_id=None))
     folder = source.path
     if folder is None:
         assert source.hub_id is not None

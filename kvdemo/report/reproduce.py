@@ -13,7 +13,7 @@ from kvdemo.caches.strategies import slots_for, strategy_of
 from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.facts.model import ModelFacts
 from kvdemo.in_force.advice import COMPILE_LINES
-from kvdemo.settings import DEFAULT_MODEL
+from kvdemo.settings import DEFAULT_MODEL, TINY_WINDOW, TINY_WINDOW_NAME
 from kvdemo.shipped import assets_folder
 
 __all__ = ["is_local", "model_id", "model_switches", "reproduce_script", "templates", "to_fill_in"]
@@ -40,6 +40,8 @@ def model_id(model: ModelFacts) -> str:
     """
     if model.hub_id is not None:
         return model.hub_id
+    if model.name == TINY_WINDOW_NAME:
+        return TINY_WINDOW
     # Results from before ids were kept: only the default model's is known.
     if model.name == DEFAULT_MODEL.split("/")[-1] and not is_local(model):
         return DEFAULT_MODEL
@@ -54,6 +56,8 @@ def is_local(model: ModelFacts) -> bool:
 def to_fill_in(model: ModelFacts) -> str:
     """What a reader of the command and the script has to put in, as a sentence; "" where they are complete."""
     named = model_id(model)
+    if named == TINY_WINDOW:
+        return f"{named} is built by kvdemo alone: the script needs another model's folder or id on the hub."
     if not named.startswith(("OWNER/", "PATH/TO/")):
         return ""
     return f"{named} stands for the model: put in its folder or its id on the hub."

@@ -112,6 +112,12 @@ def test_the_end_token_is_not_shown() -> None:
     assert [text.push(104), text.push(105), text.push(256), text.finish()] == ["h", "i", "", ""]
 
 
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, FALLBACK], ids=["bytes", "fallback"])
+def test_an_id_for_which_the_tokenizer_has_no_token_adds_nothing_and_ends_nothing(tokenizer: Any) -> None:
+    """A model's vocabulary is often padded beyond its tokenizer's."""
+    assert "".join(pieces([104, 5000, 105, 5000], tokenizer=tokenizer)) == "hi"
+
+
 def test_text_ends_just_before_a_stop_string_and_shows_no_part_of_it() -> None:
     shown = pieces(b"yes <STOP> no", ("<STOP>",))
     assert "".join(shown) == "yes "
