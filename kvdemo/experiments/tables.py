@@ -6,10 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kvdemo.experiments.comparison import Comparison
+from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_ratio, format_seconds, format_speed
 
-__all__ = ["PlacedRuns", "Table", "ratio_cell", "runs_table", "same_cell"]
+__all__ = ["PlacedRuns", "Table", "as_reported", "ratio_cell", "runs_table", "same_cell"]
+
+OF_THE_SERVER = frozenset(
+    {
+        *("Computed", "Computed for each forward", "Read", "Padding", "Reused", "Tokens reused"),
+        *("Cache held", "Cache reserved", "Cache used", "Peak memory"),
+    }
+)
+"""Columns that only whoever runs the model can fill."""
 
 PlacedRuns = Iterable[tuple[Mapping[str, object], RunRecord]]
 """(where the run stands in its result, by name; the run)"""
@@ -47,7 +56,16 @@ def runs_table(runs: PlacedRuns, labels: Mapping[str, str]) -> Table:
 
 
 def _row(place: Mapping[str, object], run: RunRecord, label: str) -> dict[str, str]:
-    return {name.replace("_", " ").capitalize(): str(value) for name, value in place.items()} | dict(_cells(run, label))
+    cells = as_reported(dict(_cells(run, label)), served=run.reported is not None)
+    return {name.replace("_", " ").capitalize(): str(value) for name, value in place.items()} | cells
+
+
+def as_reported(row: Mapping[str, str], *, served: bool) -> dict[str, str]:
+    """The row of a server's runs: what only the server can know, and does not say, is "not reported"."""
+    return {
+        name: NOT_REPORTED if served and name in OF_THE_SERVER and words == NOT_AVAILABLE else words
+        for name, words in row.items()
+    }
 
 
 def _cells(run: RunRecord, label: str) -> Iterator[tuple[str, str]]:

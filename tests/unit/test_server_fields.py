@@ -13,6 +13,7 @@ from kvdemo.components.prompt_source import TYPED
 from kvdemo.components.run_view import RunView
 from kvdemo.components.server_fields import list_models, server_in
 from kvdemo.errors import InvalidRequest
+from kvdemo.experiments.tables import OF_THE_SERVER
 from kvdemo.facts.endpoint import Endpoint
 from kvdemo.facts.events import Finished, TokenEmitted
 from kvdemo.facts.records import Reported, RunRecord
@@ -202,3 +203,14 @@ def test_what_a_server_answered_is_not_measured_again_on_the_model_here() -> Non
             "ab", record=dataclasses.replace(record(Reported()), reported=None, prompt_tokens=3)
         )
     assert open_times(times, here, ())[measure]["visible"] is True
+
+
+@pytest.mark.parametrize("key", ["faster", "load", "prefix"])
+def test_no_table_of_a_servers_runs_says_n_a_for_what_only_the_server_knows(key: str, backend: Backend) -> None:
+    question = next(item for item in QUESTIONS if item.key == key)
+    with serving(WorkEngine(each_s=0.00001, own_s=0.0002).answer) as url:
+        *_, view = runs.run(backend, question, values_of(ASKED[key]), "ada/compare", (url, "", ""))
+    table = question.table(sure(runs.Shown, view).result)
+    silent = {name for name in OF_THE_SERVER if name in table.names}
+    assert silent
+    assert {cell for name in silent for cell in table[name]} == {"not reported"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvdemo.experiments.comparison import ArmSummary, ComparisonResult
 from kvdemo.experiments.summary import arms
-from kvdemo.experiments.tables import Table
+from kvdemo.experiments.tables import Table, as_reported
 from kvdemo.facts.results import Spread
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_seconds, format_speed
 
@@ -37,7 +37,7 @@ def arm_row(arm: ArmSummary, result: ComparisonResult) -> dict[str, str]:
         row["By device"] = ", ".join(f"{name} {format_bytes(size)}" for name, size in arm.cache_bytes_by_device.items())
     if compiled:
         row["Compiling, once"] = format_seconds(arm.compile_s)
-    return row
+    return as_reported(row, served=any(run.reported is not None for run in result.runs))
 
 
 def middle(spread: Spread | None) -> str:

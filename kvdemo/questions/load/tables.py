@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvdemo.experiments.tables import Table, ratio_cell, same_cell
+from kvdemo.experiments.tables import Table, as_reported, ratio_cell, same_cell
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_ratio, format_seconds, format_speed
 from kvdemo.questions.load.spec import LoadPoint, LoadResult, mode_of
 from kvdemo.questions.load.summary import ModeSummary, Quantiles, summarise_mode
@@ -21,7 +21,8 @@ def _row(result: LoadResult, point: LoadPoint, key: str) -> dict[str, str]:
     beside = {"Times the first": ratio_cell(comparison.comparison) if comparison else ""}
     goodput = found.goodput_requests_per_s
     met = NOT_AVAILABLE if goodput is None else f"{goodput:.2f} /s"
-    return {
+    served = any(run.reported is not None for one in point.of(key) for run in one.record.runs)
+    row = {
         "Mode": mode_of(key).label,
         "Requests": format_count(point.requests),
         "Throughput": format_speed(found.throughput_tokens_per_s),
@@ -41,6 +42,7 @@ def _row(result: LoadResult, point: LoadPoint, key: str) -> dict[str, str]:
         "Not counted": _left_out(found),
         "Same tokens": "" if key == result.spec.modes[0] else same_cell(found.same_output),
     }
+    return as_reported(row, served=served)
 
 
 def _each(found: ModeSummary) -> str:

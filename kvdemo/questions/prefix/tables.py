@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvdemo.experiments.tables import Table, same_cell
+from kvdemo.experiments.tables import Table, as_reported, same_cell
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.units import NOT_AVAILABLE, format_count, format_seconds
 from kvdemo.questions.prefix.spec import PrefixResult
@@ -20,7 +20,7 @@ def reused(run: RunRecord) -> str:
 def prefix_table(result: PrefixResult) -> Table:
     """How soon did each answer begin? One row per question, the prefix processed every time and kept."""
     return Table.of(
-        [
+        as_reported(
             {
                 "Question": pair.question,
                 "First token, every time": format_seconds(pair.fresh.ttft_s),
@@ -28,7 +28,8 @@ def prefix_table(result: PrefixResult) -> Table:
                 "Saved": format_seconds(pair.saved_s),
                 "Tokens reused": reused(pair.kept),
                 "Same tokens": same_cell(pair.verdict.same_output),
-            }
-            for pair in result.pairs
-        ]
+            },
+            served=pair.kept.reported is not None,
+        )
+        for pair in result.pairs
     )
