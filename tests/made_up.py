@@ -287,10 +287,31 @@ def application_of(*, cached: bool = True) -> ApplicationResult:
         for number in range(1, 7)
         for order, (arm, took) in enumerate((("none", 1.2 + number / 100), ("as-is", 0.4)))
     )
-    arms = (ArmOfProgram("none", "the cache off"), ArmOfProgram("as-is", "as it is", cached=cached))
+    arms = (ArmOfProgram("none", "the cache off", cached=False), ArmOfProgram("as-is", "as it is", cached=cached))
     ratios = ratios_of(spec.compare, runs)
     bare = tuple(replace(run, token_ids=None) for run in runs)  # ids are judged, and not kept
     return ApplicationResult(spec, MODEL, ENVIRONMENT, watched, arms, bare, ratios)
+
+
+def application_spending(
+    generation_s: float, *, cached: bool = True, rounds: int = 6, factor: float = 3.0
+) -> ApplicationResult:
+    """The made-up program with 10 s in all, of which so much is generation with a cache, and `factor` times that without."""
+    made = application_of(cached=cached)
+    other_s = 10.0 - generation_s
+    took = {"none": generation_s * factor, "as-is": generation_s if cached else generation_s * factor}
+    runs = tuple(
+        replace(run, generation_s=took[run.arm], wall_s=other_s + took[run.arm], token_ids=(((7, 8),),))
+        for run in made.runs
+        if run.round <= rounds
+    )
+    script = Script(0, other_s + took["as-is"], took["as-is"], other_s)
+    return replace(
+        made,
+        watched=replace(made.watched, script=script),
+        runs=runs,
+        comparisons=ratios_of(made.spec.compare, runs),
+    )
 
 
 RESULTS: dict[str, Callable[[], AnyResult]] = {

@@ -35,10 +35,12 @@ def request_chart(request: CompleteRequest, target_s: float | None = None) -> go
     )
     figure.update_layout(barmode="stack", bargap=0.5)
     decode = [meaning_of(times.strategy).fill for times in found]
+    apart = any(times.prefill_s is not None for times in found)
+    rest = "decode" if apart else "generation"
     for name, values, colours in (
         ("elsewhere", [times.other_s for times in found], [GREY] * len(found)),
         ("prefill", [times.prefill_s or 0.0 for times in found], [MEANINGS["prefill"].fill] * len(found)),
-        ("decode", [times.decode_s for times in found], decode),
+        (rest, [times.decode_s for times in found], decode),
     ):
         figure.add_bar(
             y=[row - 0.14 for row in rows],
@@ -51,8 +53,9 @@ def request_chart(request: CompleteRequest, target_s: float | None = None) -> go
             hovertemplate="%{customdata}<extra></extra>",
         )
     note(figure, "<b>elsewhere</b>", Spot(0, 1, (0, 8), stand="bottom"))
-    note(figure, "<b>prefill</b>", Spot(0, 1, (88, 8), stand="bottom"), colour=MEANINGS["prefill"].text)
-    note(figure, "<b>decode</b>", Spot(0, 1, (146, 8), stand="bottom"))
+    if apart:
+        note(figure, "<b>prefill</b>", Spot(0, 1, (88, 8), stand="bottom"), colour=MEANINGS["prefill"].text)
+    note(figure, f"<b>{rest}</b>", Spot(0, 1, (146 if apart else 88, 8), stand="bottom"))
     for times, row in zip(found, rows, strict=True):
         label = clean(times.label, max_chars=32)
         line_label(figure, meaning_of(times.strategy), label, Spot(0, row + 0.26, refs=("x", "y")))

@@ -11,7 +11,7 @@ from kvdemo.experiments.pieces import factor
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.units import format_ratio
 
-__all__ = ["NO_CACHE", "Gain", "beside_no_cache", "gain_of"]
+__all__ = ["NO_CACHE", "Gain", "beside_no_cache", "gain_in", "gain_of"]
 
 NO_CACHE = "none"
 
@@ -51,6 +51,16 @@ class Gain:
         return f"{factor(self.ratio)} ({format_ratio(low)} to {format_ratio(high)})"
 
 
+def gain_in(item: Compared, cached: str) -> Gain | None:
+    """How many times faster the one of the two that uses a cache is than the other; None where no ratio is known."""
+    if item.ratio is None or item.ratio <= 0:
+        return None
+    if item.candidate == cached:
+        return Gain(cached, item.ratio, item.low, item.high)
+    low, high = (1 / item.high if item.high else None), (1 / item.low if item.low else None)
+    return Gain(cached, 1 / item.ratio, low, high)
+
+
 def beside_no_cache(found: Iterable[C], rows: Mapping[str, StrategyRow]) -> tuple[Gain, C] | None:
     """The gain over no cache, with the comparison that tells it; None where no cache ran beside none.
 
@@ -58,14 +68,9 @@ def beside_no_cache(found: Iterable[C], rows: Mapping[str, StrategyRow]) -> tupl
     """
     gains: list[tuple[bool, float, Gain, C]] = []
     for item in found:
-        if item.ratio is None or item.ratio <= 0 or item.candidate.endswith(AGAIN):
-            continue
-        if item.baseline == NO_CACHE:
-            gain = Gain(item.candidate, item.ratio, item.low, item.high)
-        elif item.candidate == NO_CACHE:
-            low, high = (1 / item.high if item.high else None), (1 / item.low if item.low else None)
-            gain = Gain(item.baseline, 1 / item.ratio, low, high)
-        else:
+        others = [key for key in (item.baseline, item.candidate) if key != NO_CACHE]
+        gain = gain_in(item, others[0]) if len(others) == 1 else None
+        if gain is None or item.candidate.endswith(AGAIN):
             continue
         exact = gain.cached not in rows or rows[gain.cached].exact
         gains.append((exact, gain.ratio, gain, item))

@@ -25,7 +25,7 @@ from kvdemo.ui.compare.tab import build_compare_tab, open_result, turn_to
 from kvdemo.ui.page import build_page
 from tests.drawn import named, texts
 from tests.fake_backend import FakeBackend
-from tests.made_up import result_of
+from tests.made_up import application_spending, result_of
 from tests.through_blocks import Visit
 
 NUMBERS = {
@@ -231,6 +231,28 @@ def test_a_result_that_somebody_opens_is_evidence_and_the_example_after_it_is_no
     assert turn_to(tab, "faster", ())[area.own] is False
 
 
+@pytest.mark.parametrize(
+    ("generation_s", "verdict"),
+    [
+        (1.2, "Look elsewhere: generation is 12 % of the request."),
+        (4.0, "Nothing to change: it is on and clearly faster."),
+    ],
+)
+def test_an_application_that_was_watched_elsewhere_is_judged_once_its_result_is_opened(
+    page: gr.Blocks, tmp_path: Path, generation_s: float, verdict: str
+) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(dumps(any_document(application_spending(generation_s))), encoding="utf-8")
+    visit = Visit(page, f"watched {generation_s}")
+    visit.run(visit.event("open_result"), [{"path": str(file), "meta": {"_type": "gradio.FileData"}}])
+    judge = visit.event("judge")
+    now = told(visit, judge, visit.values(judge))
+    card = str(now["compare-application-ready"])
+    assert verdict in card
+    assert "on what your program asks: one call of 4 prompt tokens" in card
+    assert now["workload-user"]["visible"] is True
+
+
 def test_a_row_that_a_file_brings_cannot_break_the_card() -> None:
     found = ready_to_decide(Workload(), (), beside=[Evidence(2, "no", "<img src=x onerror=alert(1)>", "<b>")])
     card = ready_card(found)
@@ -258,6 +280,17 @@ def test_the_chart_of_a_complete_request_stacks_what_is_elsewhere_prefill_and_de
     assert texts(figure, "whole") == ["19.1 s", "5.9 s"]
     assert any("Dynamic &lt;b&gt;" in words for words in texts(figure, "label"))
     assert named(request_chart(request), "target") == []
+
     assert "<svg" in figure_svg(figure, 311)
     alone = request_chart(CompleteRequest(None, request.cached), 0.5)
     assert [tuple(trace.x) for trace in alone.data if trace.type == "bar"] == [(1.8,), (0.1,), (4.0,)]
+
+
+def test_the_chart_of_a_request_whose_prefill_is_not_known_apart_says_generation() -> None:
+    whole = CompleteRequest(None, RequestTimes("as it is", 6.0, None, 4.0, "dynamic"))
+    figure = request_chart(whole)
+    assert [(trace.name, tuple(trace.x)) for trace in figure.data if trace.type == "bar" and any(trace.x)] == [
+        ("elsewhere", (6.0,)),
+        ("generation", (4.0,)),
+    ]
+    assert not any("prefill" in words or "decode" in words for words in texts(figure))

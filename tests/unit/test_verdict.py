@@ -14,6 +14,7 @@ from kvdemo.experiments.prompt_file import representative
 from kvdemo.experiments.question import AnyResult
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.workload import Workload
+from kvdemo.questions.application.spec import ApplicationSpec, ArmOfProgram
 from kvdemo.questions.grow.spec import GrowthPoint, GrowthResult, GrowthSpec
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.questions.verdict import NEEDED, Outcome, Readiness, ready_to_decide
@@ -22,6 +23,7 @@ from tests.known import known
 from tests.made_up import (
     RESULTS,
     UNKNOWN,
+    application_spending,
     growth_of,
     load_of,
     noise_result,
@@ -360,6 +362,90 @@ def test_what_watches_the_work_itself_counts_whatever_its_model_is_called() -> N
     assert (found.left_out, found.rows[1].answer, found.rows[1].rests_on) == (0, "no", "3 calls")
     assert found.rows[0].words == "use_cache=False in summarise.py:41"
     assert found.outcome == "turn on"
+
+
+# --- an application, which is its own complete request ---------------------------------------------------------------
+
+
+def test_an_application_answers_on_its_own_prompts_and_for_its_whole_time() -> None:
+    said = rows_of(application_spending(4.0))
+    assert {row: one.answer for row, one in said.items()} == dict.fromkeys((1, 2, 3, 4, 5, 9), "yes")
+    assert said[5].words == (
+        "3.0 times faster (3.0 to 3.0) on what your program asks: one call of 4 prompt tokens and 4 new ones."
+    )
+    assert said[9].words == (
+        "Generation: 12.0 to 4.0 s. Complete request: 18.0 to 10.0 s, 1.80 times faster, because 6.0 s are spent elsewhere."
+    )
+    assert all(said[row].rests_on == "6 paired rounds" for row in (3, 4, 5, 9))
+
+
+@pytest.mark.parametrize(("target_s", "answer"), [(10.0, "yes"), (9.9, "no")])
+def test_the_whole_time_of_an_application_meets_the_target_or_not(target_s: float, answer: Answer) -> None:
+    assert rows_of(application_spending(4.0), Workload(target_s=target_s))[9].answer == answer
+
+
+def test_few_rounds_of_an_application_answer_the_tokens_only() -> None:
+    said = rows_of(application_spending(4.0, rounds=2))
+    assert {row: one.answer for row, one in said.items() if one.answer == "not yet"} == dict.fromkeys(
+        (3, 5, 9), "not yet"
+    )
+    assert said[3].words == "First look: 3.0 times faster (3.0 to 3.0) with the cache, in your program. Run 6 rounds."
+
+
+def test_an_application_that_hardly_generates_is_told_to_look_elsewhere() -> None:
+    found = ready_to_decide(Workload(), [application_spending(1.2)])
+    assert (found.sentence, found.rests_on) == ("Look elsewhere: generation is 12 % of the request.", (9,))
+    assert found.because == "Whatever a cache does, 8.8 s of 10.0 s stay."
+
+
+def test_an_application_watched_once_says_where_its_time_goes_and_counts_with_a_comparison() -> None:
+    once = replace(application_spending(1.2), spec=ApplicationSpec("summarise.py"), arms=(), runs=(), comparisons=())
+    said = rows_of(once)
+    assert set(said) == {1, 2, 9}
+    assert said[9].answer == "not yet"
+    assert said[9].words.startswith("Generation is 1.2 s of 10.0 s (12 %). What the whole gains: ")
+    assert ready_to_decide(Workload(), [once]).outcome == "not enough"
+    assert (
+        ready_to_decide(Workload(), [result_of(), once]).sentence
+        == "Look elsewhere: generation is 12 % of the request."
+    )
+
+
+def test_an_application_without_a_cache_is_none_of_the_two_by_itself() -> None:
+    """Beside the cache off it gains nothing, for both are without one; beside a cache it does."""
+    off = application_spending(4.0, cached=False)
+    assert set(rows_of(off)) == {1, 2, 9}
+    assert rows_of(off)[1].in_use is False
+    beside = replace(
+        off,
+        spec=replace(off.spec, compare=("as-is", "dynamic")),
+        arms=(ArmOfProgram("as-is", "as it is", cached=False), ArmOfProgram("dynamic", "dynamic cache", cached=True)),
+        comparisons=tuple(
+            replace(one, baseline="as-is", candidate="dynamic") for one in application_spending(4.0).comparisons
+        ),
+        runs=tuple(
+            replace(run, arm={"none": "as-is", "as-is": "dynamic"}[run.arm]) for run in application_spending(4.0).runs
+        ),
+    )
+    said = rows_of(beside)
+    assert (said[3].answer, said[5].answer, said[9].answer) == ("yes", "yes", "yes")
+    plan = plan_of(budget_gib=80)
+    assert ready_to_decide(Workload(), [beside], beside=[of_plan(plan)]).outcome == "turn on"
+
+
+def test_another_environment_is_no_gain_of_a_cache() -> None:
+    made = application_spending(4.0)
+    other = replace(
+        made,
+        spec=replace(made.spec, compare=("as-is", "python=1")),
+        arms=(
+            ArmOfProgram("as-is", "as it is", cached=True),
+            ArmOfProgram("python=1", "the other environment", cached=False),
+        ),
+        comparisons=tuple(replace(one, baseline="python=1", candidate="as-is") for one in made.comparisons),
+    )
+    assert set(rows_of(other)) == {1, 2, 9}
+    assert rows_of(other)[9].answer == "not yet"
 
 
 def test_a_no_outweighs_a_yes_and_an_answer_outweighs_none() -> None:

@@ -52,7 +52,7 @@ APPLICATION = Question(
     ),
     unit="calls",
     needs="nothing",
-    settles=(1, 2, 3, 4),
+    settles=(1, 2, 3, 4, 5, 9),
     evidence=evidence,
     example="application",
     spec=ApplicationSpec,
