@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -322,3 +323,80 @@ def test_an_environment_that_cannot_be_watched_in_is_refused_in_a_sentence(
     python.chmod(0o755)
     assert why_not(str(python)) == f"{python} {sentence}"
     assert why_not(sys.executable) is None
+
+
+@posix
+@pytest.mark.parametrize("answers", ["3 10 1 1", "3 6 1 1"])
+def test_an_older_python_is_refused_by_the_command_before_anything_runs(
+    tmp_path: Path, answers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The interpreter is a stand-in that answers as an old one does: there is none on most machines."""
+    from kvdemo.cli.watch import main
+
+    python, started = tmp_path / "python", tmp_path / "started"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && echo {answers} || touch {started}\n')
+    python.chmod(0o755)
+    program = tmp_path / "program.py"
+    program.write_text(f"open({str(started)!r}, 'w')")
+    assert main(["--compare", "as-is", "--compare", f"python={python}", str(program)]) == 2
+    version = ".".join(answers.split()[:2])
+    sentence = f"kvdemo: compare: {python} is Python {version}; watching needs 3.11 or newer\n"
+    assert capsys.readouterr() == ("", sentence)
+    assert not started.exists()
+
+
+def test_the_observers_first_file_is_read_by_any_python_3_which_then_says_that_it_is_too_old() -> None:
+    import ast
+
+    ast.parse(ENTRY.read_text(encoding="utf-8"), feature_version=(3, 4))
+
+
+# Another version of transformers: the Python of an environment that has one, beside torch.
+OTHER_PYTHON = os.environ.get("KVDEMO_TEST_PYTHON", "")
+LOSES_IT = """
+import sys, transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+inputs = AutoTokenizer.from_pretrained(sys.argv[1])("The quick brown fox", return_tensors="pt")
+on = transformers.__version__ != sys.argv[2]  # as if that version had another default
+model.generate(**inputs, max_new_tokens=8, do_sample=False, eos_token_id=None, use_cache=on)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not OTHER_PYTHON, reason="KVDEMO_TEST_PYTHON names no Python with another version of transformers")
+@pytest.mark.parametrize("lost", [False, True])
+def test_another_version_of_transformers_is_told_with_its_cache_its_speed_and_its_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: bool
+) -> None:
+    from transformers import __version__ as here
+
+    from kvdemo.cli.watch import main
+    from kvdemo.experiments.documents import loads
+    from kvdemo.questions.application.spec import ApplicationResult
+    from kvdemo.questions.documents import from_any_document
+
+    tiny_model().save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
+    config = tmp_path / "tiny" / "tokenizer_config.json"  # as versions before this one can read it, too
+    written = {**json.loads(config.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    config.write_text(json.dumps({**written, "model_input_names": ["input_ids", "attention_mask"]}))
+    program, file = tmp_path / "program.py", tmp_path / "result.json"
+    program.write_text(LOSES_IT)
+    ways = ["--compare", f"python={OTHER_PYTHON}", "--compare", "as-is", "--rounds", "1", "--json", str(file)]
+    assert main([*ways, str(program), str(tmp_path / "tiny"), here if lost else "none"]) == 0
+    said = capsys.readouterr().err
+    result = from_any_document(loads(file.read_bytes()))
+    assert isinstance(result, ApplicationResult)
+    other, mine = result.arms
+    assert (mine.transformers, mine.cached, other.cached) == (here, not lost, True)
+    assert other.transformers not in (None, here)
+    held = {run.arm: run.peak_cache_bytes for run in result.runs if run.counts}
+    assert held == {"python=1": 26 * 1024, "as-is": 0 if lost else 26 * 1024}
+    assert all(one.same_output and one.ratio for one in result.comparisons)
+    named = f"the other environment (transformers {other.transformers})", f"as it is (transformers {here})"
+    if lost:
+        assert f"in use with {named[0]}, and every position computed again with {named[1]}." in said
+    else:
+        assert f"The cache is in use in both, so none was lost: {named[0]} and {named[1]}." in said
+    assert OTHER_PYTHON not in file.read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kvdemo.experiments.statistics import median
 from kvdemo.experiments.tables import Table
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_ratio, format_seconds
-from kvdemo.questions.application.spec import ApplicationResult, Ratio
+from kvdemo.questions.application.spec import ApplicationResult, ArmOfProgram, Ratio
 from kvdemo.watching.record import Call
 from kvdemo.watching.words import cache_words, places
 
@@ -56,6 +56,7 @@ def _arm_row(result: ApplicationResult, key: str) -> dict[str, str]:
     held = [run.peak_cache_bytes for run in runs if run.peak_cache_bytes is not None]
     return {
         "Run with": result.label(key),
+        "Cache": _cache_cell(arm),
         "Generation": format_seconds(median(run.generation_s for run in runs)),
         "Whole application": format_seconds(median(run.wall_s for run in runs)),
         "Generation, times faster": _ratio_cell(result.compared(key, "generation_s")),
@@ -65,6 +66,13 @@ def _arm_row(result: ApplicationResult, key: str) -> dict[str, str]:
         "Cache held": format_bytes(max(held, default=None)),
         "With": versions,
     }
+
+
+def _cache_cell(arm: ArmOfProgram | None) -> str:
+    """What its calls used."""
+    if arm is None or arm.cached is None:
+        return NOT_AVAILABLE
+    return (", ".join(arm.cache_classes) or "the model's own") if arm.cached else "none"
 
 
 def _ratio_cell(one: Ratio | None) -> str:

@@ -6,7 +6,7 @@ from kvdemo.experiments.pieces import ENOUGH, Pieces, capital, factor, machine_w
 from kvdemo.experiments.statistics import median
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.units import format_count, format_seconds
-from kvdemo.questions.application.spec import NO_MODEL, ApplicationResult, Ratio, RatioMetric
+from kvdemo.questions.application.spec import NO_MODEL, PYTHON, ApplicationResult, Ratio, RatioMetric
 from kvdemo.watching.record import Call
 from kvdemo.watching.words import cache_words, places, proof_words, verdict_sentence
 
@@ -94,7 +94,21 @@ def _compared(result: ApplicationResult, candidate: str, *, first: bool) -> Piec
     if generation.rounds < ENOUGH:
         rounds = "one round" if generation.rounds == 1 else f"{generation.rounds} rounds"
         pieces.append((f" A first look: {rounds}. Enough to go on, not enough to decide.", False))
-    return [*pieces, (f" {_same(generation)}", False)]
+    environments = f" {_environments(result, candidate)}" if PYTHON in candidate + result.spec.compare[0] else ""
+    return [*pieces, (f" {_same(generation)}{environments}", False)]
+
+
+def _environments(result: ApplicationResult, candidate: str) -> str:
+    """Did one of two environments lose the cache?"""
+    arms = [next(arm for arm in result.arms if arm.key == key) for key in (result.spec.compare[0], candidate)]
+    named = [f"{arm.label} (transformers {arm.transformers})" for arm in arms]
+    if None in (arms[0].cached, arms[1].cached):
+        return "Whether the cache is in use in both cannot be told."
+    if arms[0].cached is arms[1].cached:
+        both = "in both, so none was lost" if arms[0].cached else "in neither"
+        return f"The cache is in use {both}: {' and '.join(named)}."
+    on, off = named if arms[0].cached else named[::-1]
+    return f"The cache is lost in one: in use with {on}, and every position computed again with {off}."
 
 
 def _between(one: Ratio) -> str:
