@@ -1,7 +1,8 @@
 """python -m kvdemo watch: somebody's script in this process, observed; compared, in processes of its own.
 
-Standard output is the script's alone; what is said about it goes to standard error. With --json - it is the other way round:
-the document has standard output to itself, and what the script writes goes to standard error.
+Standard output is the script's alone; what is said about it goes to standard error, also of a comparison, whose first run is
+the one that is heard. With --json - it is the other way round: the document has standard output to itself, up to the end of
+the process, and what the script writes goes to standard error.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kvdemo.cli import program
@@ -19,6 +20,7 @@ from kvdemo.errors import InvalidRequest, KvdemoError
 
 if TYPE_CHECKING:
     from kvdemo.questions.application.spec import ApplicationResult
+    from kvdemo.watching.elsewhere import Elsewhere
     from kvdemo.watching.script import Program
 
 __all__ = ["main", "parsed"]
@@ -32,7 +34,8 @@ MORE = """examples:
   kvdemo watch --compare none,as-is --rounds 6 --report report.html summarise.py
   kvdemo watch --compare as-is --compare python=../old/bin/python summarise.py
 
-Your script's output, arguments, exit status and exceptions pass through. What is said about it goes to standard error."""
+Your script's output, arguments, exit status and exceptions pass through. What is said about it goes to standard error.
+With --json - the document is all of standard output, and what your script writes there goes to standard error."""
 REPORTS = (".html", ".htm", ".md")
 
 
@@ -124,7 +127,7 @@ def _once(given: argparse.Namespace, watched: Program) -> int:
         raise InvalidRequest("rounds", "belongs to --compare")
     with _own_stdout(given.json == "-"):
         seen = observed(watched)
-    print("\n".join(lines_of(seen)), file=sys.stderr)
+    _say("\n".join(lines_of(seen)))
     status = seen.script.exit_code or 0
     if given.json or given.report or given.csv:
         from kvdemo.questions.application.run import result_of
@@ -132,17 +135,21 @@ def _once(given: argparse.Namespace, watched: Program) -> int:
 
         written = _write(given, result_of(ApplicationSpec(watched.name, watched.module), seen))
         status = status or (0 if written else 1)
+    if given.json == "-":  # what the script does at the very end is not to stand behind the document
+        os.dup2(2, 1)
     return leave_as(status or _expected(given.expect, seen.cached))
 
 
 def _compared(given: argparse.Namespace, watched: Program) -> int:
     """In processes, in rounds."""
+    from kvdemo.cli.ask import verdict_line
     from kvdemo.cli.session import last
     from kvdemo.experiments.pieces import plain
     from kvdemo.questions.application import words
     from kvdemo.questions.application.run import compare_program
     from kvdemo.questions.application.spec import ApplicationSpec
     from kvdemo.questions.application.tables import application_table
+    from kvdemo.questions.table import QUESTIONS
     from kvdemo.watching.words import lines_of
 
     arms = tuple(arm for part in given.compare for arm in _split(part))
@@ -154,20 +161,34 @@ def _compared(given: argparse.Namespace, watched: Program) -> int:
     spec = ApplicationSpec(watched.name, watched.module, tuple(ways), _whole(given.rounds))
     steps = compare_program(
         spec,
-        lambda arm, first: ways[arm].run(loud=first and given.json != "-"),
+        lambda arm, first: _run(ways[arm], labels[arm], heard=first, quiet=given.json == "-"),
         labels,
         clock=time.monotonic,
     )
     result: ApplicationResult = last(steps)
-    out = sys.stderr if given.json == "-" else sys.stdout
-    print("\n".join(lines_of(result.watched)), file=out)
-    print(f"\n{plain(words.headline(result))}\n{words.scope(result)}\n", file=out)
-    _print_table(application_table(result), out)
+    _say("\n".join(lines_of(result.watched)))
+    _say(f"{plain(words.headline(result))}\n{words.scope(result)}\n")
+    _print_table(application_table(result))
+    _say(verdict_line(result, None, None, QUESTIONS))
     written = _write(given, result)
     if result.stopped_because == "stopped":
         return 130
     failed = any(run.status == "failed" for run in result.runs)
     return int(failed or not written) or _expected(given.expect, result.watched.cached)
+
+
+def _run(way: Elsewhere, label: str, *, heard: bool, quiet: bool) -> tuple[Any, str]:
+    """One process of a comparison. heard: it is the one whose output is passed on; of others a failure's last words are."""
+    with _own_stdout(quiet):
+        left, last_words = way.run(loud=heard)
+    if last_words and not heard:
+        _say(f"{label} failed. The last that it said:\n{last_words}")
+    return left, last_words
+
+
+def _say(words: str) -> None:
+    """Apart from what the script has written."""
+    print(f"\n{words}", file=sys.stderr)
 
 
 def _split(part: str) -> list[str]:
@@ -240,12 +261,10 @@ def _write(given: argparse.Namespace, result: ApplicationResult) -> bool:
     return write_all(contents)
 
 
-def _print_table(table: Any, out: Any) -> None:
-    from contextlib import redirect_stdout
-
+def _print_table(table: Any) -> None:
     from kvdemo.cli.table import print_table
 
-    with redirect_stdout(out):
+    with redirect_stdout(sys.stderr):
         print_table([table.names, *table.rows])
 
 

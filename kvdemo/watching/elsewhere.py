@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from importlib.util import find_spec
 print(*sys.version_info[:2], *(int(find_spec(name) is not None) for name in ("torch", "transformers")))
 """
 PROBE_S = 60
+LAST_LINES = 12
 
 
 def observed(program: Program, *, override: Override | None = None, keep_ids: bool = False) -> Watched:
@@ -39,12 +42,23 @@ def observed(program: Program, *, override: Override | None = None, keep_ids: bo
     return dataclasses.replace(seen.record(status), environment=environment_here())
 
 
+_interrupted = threading.Event()
+
+
 def leave_as(status: int) -> int:
     """End as the program did: a script that nobody kept from an interrupt ends by the signal, so that a shell stops, too."""
     if status == INTERRUPTED and os.name == "posix" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        _interrupted.set()
+    return status
+
+
+@atexit.register  # before the program runs, and so called after whatever it registers
+def _by_the_signal() -> None:
+    if _interrupted.is_set():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    return status
 
 
 def observe_here(arguments: Sequence[str]) -> int:
@@ -78,9 +92,9 @@ class Elsewhere:
         return [self.python, str(ENTRY), *own, "--", *target, *self.program.arguments]
 
     def run(self, *, loud: bool = False) -> tuple[Any, str]:
-        """(the record as plain values, "") or (None, what it said last) where it left none. loud: its output is passed on.
+        """(the record as plain values, None where it left none; its last words on standard error where it failed).
 
-        Its standard input is empty. An interrupt ends it, and is passed on.
+        loud: its output is passed on, and not kept. Its standard input is empty. An interrupt ends it, and is passed on.
         """
         with tempfile.TemporaryDirectory(prefix="kvdemo-watch-") as folder:
             record, said = Path(folder, "record.json"), Path(folder, "stderr")
@@ -97,10 +111,11 @@ class Elsewhere:
                     child.terminate()
                     child.wait()
                     raise
-            if record.is_file():
-                return json.loads(record.read_text(encoding="utf-8")), ""
-            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            return None, lines[-1][:300] if lines else f"it ended with status {status} and left no record"
+            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines() if status else []
+            left = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else None
+            if left is None and not lines:
+                lines = [f"it ended with status {status} and left no record"]
+            return left, "\n".join(lines[-LAST_LINES:])
 
 
 def why_not(python: str, environ: Mapping[str, str] | None = None) -> str | None:

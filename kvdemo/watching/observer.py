@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -35,6 +37,7 @@ from kvdemo.watching.words import lines_of
 __all__ = ["MOST_CALLS", "Observer", "watch"]
 
 MOST_CALLS = 2000
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed")  # they start Python in processes of their own
 UNKNOWN_PLACE = "a place that is not known"
 T = TypeVar("T")
 
@@ -76,7 +79,7 @@ class Observer:
         self._models: list[ModelFacts] = []
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()
         self._loops: dict[tuple[int, int], OwnLoop] = {}
-        self._single = 0
+        self._single = self._processes = 0
         self._notes: set[str] = set()
         self._started: weakref.WeakKeyDictionary[threading.Thread, tuple[str | None, bool]] = (
             weakref.WeakKeyDictionary()
@@ -90,11 +93,13 @@ class Observer:
         self.open = True
         self._began_s = self.clock()
         self.patches.replace(threading.Thread, "start", self._thread_start)
+        self.patches.replace(subprocess.Popen, "__init__", self._process_start)
         self.patches.when_imported(
             {
                 "transformers.generation.utils": self._patch_generate,
                 "transformers.modeling_utils": self._patch_models,
                 "torch._dynamo.eval_frame": self._patch_compiled,
+                "multiprocessing.process": self._patch_processes,
                 "transformers.generation.continuous_batching.continuous_api": functools.partial(patch_batching, self),
             }
         )
@@ -129,6 +134,7 @@ class Observer:
                 single_forwards=self._single,
                 calls_left_out=self._left_out,
                 notes=tuple(notes),
+                processes=self._processes,
             )
 
     def add(self, call: Call, *intervals: tuple[float, float]) -> None:
@@ -190,6 +196,22 @@ class Observer:
         self._started[thread] = (None if named == UNKNOWN_PLACE else named, batch)
         if self.here.call is not None and "_run_generation_loop" in repr(getattr(thread, "_target", None)):
             self.here.call.elsewhere = True
+
+    def _patch_processes(self, module: ModuleType) -> None:
+        self.patches.replace(module.BaseProcess, "start", self._process_start)
+
+    def _process_start(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of multiprocessing, or a child that runs Python: what these do is beyond us, and that there are some is told."""
+
+        @functools.wraps(original)
+        def start(process: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.open and (
+                not isinstance(process, subprocess.Popen) or _runs_python(args[0] if args else kwargs.get("args"))
+            ):
+                self._processes += 1
+            return original(process, *args, **kwargs)
+
+        return start
 
     def _patch_generate(self, module: ModuleType) -> None:
         mixin = getattr(module, "GenerationMixin", None)
@@ -395,6 +417,13 @@ class Observer:
         call = self.safely(loop.call)
         if call is not None:
             self.add(_since(call, self.since_beginning(loop.times_s[0])), (loop.times_s[0], loop.ended_s))
+
+
+def _runs_python(command: Any) -> bool:
+    first = command[0] if isinstance(command, list | tuple) and command else command
+    words = os.fsdecode(first).split() if isinstance(first, str | bytes | os.PathLike) else []
+    name = os.path.basename(words[0]) if words else ""
+    return name.startswith("python") or name in LAUNCHERS
 
 
 def _since(call: Call, began_s: float) -> Call:

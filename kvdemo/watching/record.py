@@ -112,6 +112,7 @@ class Watched:
     single_forwards   forwards outside generate that belong to no loop: scoring, embedding, training
     calls_left_out    seen after the record was full
     notes             what a person should know: what could not be seen, or not be overridden
+    processes         that it started to run Python in, which nobody watched
     environment       None: torch was not there
     """
 
@@ -123,6 +124,7 @@ class Watched:
     single_forwards: int = 0
     calls_left_out: int = 0
     notes: tuple[str, ...] = ()
+    processes: int = 0
 
     @property
     def cached(self) -> bool | None:

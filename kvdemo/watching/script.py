@@ -83,18 +83,18 @@ class Program:
             runpy.run_path(self.target, run_name="__main__")
             return
         _first_path(self.folder)
-        main = ModuleType("__main__")
-        main.__file__, main.__loader__ = self.target, SourceFileLoader("__main__", self.target)
+        main, path = ModuleType("__main__"), os.path.abspath(self.target)  # sys.argv keeps what was typed
+        main.__file__, main.__loader__ = path, SourceFileLoader("__main__", path)
         main.__dict__.update(
             {"__builtins__": __builtins__, "__cached__": None, "__annotations__": {}, "__spec__": None}
         )
         main.__package__ = None
         sys.modules["__main__"] = main
-        exec(_code(self.target), main.__dict__)
+        exec(_code(path), main.__dict__)
 
 
 def _code(path: str) -> CodeType:
-    with io.open_code(os.path.abspath(path)) as file:
+    with io.open_code(path) as file:
         return compile(file.read(), path, "exec", dont_inherit=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from statistics import median
 
 from kvdemo.facts.units import format_bytes, format_count, format_seconds
 from kvdemo.watching.record import Call, Watched
@@ -40,13 +41,17 @@ def lines_of(watched: Watched) -> list[str]:
     for calls in groups[:MOST_PLACES]:
         lines.append(_heading(calls))
         lines += [f"  {name:<13} {words}" for name, words in _rows(calls, watched, whole=len(groups) == 1)]
+        lines += [""] if len(groups) > 1 else []
     if len(groups) > MOST_PLACES:
         lines.append(f"and calls of {len(groups) - MOST_PLACES} further kinds")
-    if len(groups) != 1:
-        lines.append(f"  {'your script':<13} {_time_words(watched)}")
+    if len(groups) > 1:
+        lines.append(f"Your script took {_time_words(watched)}.")
     if watched.calls_left_out:
         lines.append(f"{format_count(watched.calls_left_out)} further calls were seen and not kept.")
     lines += [f"Note: {note}" for note in watched.notes]
+    status = watched.script.exit_code
+    if status and groups:
+        lines.append(f"Your script ended with exit code {status}; this is what it did until then.")
     return [*lines, verdict_sentence(watched)]
 
 
@@ -172,13 +177,14 @@ def _ends(calls: Sequence[Call]) -> str:
 
 
 def _middle(values: Iterable[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    return known[len(known) // 2] if known else None
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _time_words(watched: Watched) -> str:
     script = watched.script
-    share = f" ({100 * script.generation_s / script.wall_s:.0f} %)" if script.wall_s > 0 else ""
+    percent = 100 * script.generation_s / script.wall_s if script.wall_s > 0 else 0.0
+    share = " (under 1 %)" if 0 < percent < 1 else f" ({percent:.0f} %)"
     return (
         f"{format_seconds(script.wall_s)} in all: {format_seconds(script.generation_s)} generation{share}, "
         f"{format_seconds(script.other_s)} other"
@@ -199,9 +205,7 @@ def verdict_sentence(watched: Watched) -> str:
     """Is there something to change?"""
     calls = [call for call in watched.calls if call.error is None]
     if not watched.calls:
-        single = watched.single_forwards
-        seen = f" ({format_count(single)} forwards of a model were seen; no answer was made of them.)" if single else ""
-        return f"{NEVER}.{seen}"
+        return _never(watched)
     if not calls:
         return "No call of generate came to its end, so nothing can be said about it."
     without = [call for call in calls if call.cached is False]
@@ -210,6 +214,22 @@ def verdict_sentence(watched: Watched) -> str:
     if not any(call.cached for call in calls):
         return "Whether a cache was used cannot be told: every call ended with its first forward."
     return f"Nothing to change for speed: the cache is on. {rest_words(watched)}"
+
+
+def _never(watched: Watched) -> str:
+    """Nothing was generated here: it ended before, other processes do it, or it comes from elsewhere."""
+    single = watched.single_forwards
+    seen = f" ({format_count(single)} forwards of a model were seen; no answer was made of them.)" if single else ""
+    if watched.script.exit_code:
+        return f"generate was never called: your script ended with exit code {watched.script.exit_code}.{seen}"
+    if watched.processes:
+        others = "another process, which" if watched.processes == 1 else f"{watched.processes} other processes, which"
+        are = "is" if watched.processes == 1 else "are"
+        return (
+            f"generate was never called in this process. It started {others} {are} not watched: put with kvdemo.watch() as "
+            f"seen: around what generates there.{seen}"
+        )
+    return f"{NEVER}.{seen}"
 
 
 def rest_words(watched: Watched) -> str:

@@ -180,18 +180,120 @@ def test_a_module_has_its_relative_imports_its_name_and_its_exit_status(tmp_path
     ].startswith("answers.py:")
 
 
-@pytest.mark.slow
-def test_stdout_holds_the_document_and_nothing_else_where_it_is_asked_for(tmp_path: Path, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvdemo", "watch", "--json", "-", APPLICATIONS / "plain.py", folder],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-        check=False,
+# --- the program is left as it is: what Python says of it alone is what it says of it here ------------------------------
+
+
+def python(*words: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    """One process of Python, with these switches and texts."""
+    return subprocess.run(
+        [sys.executable, *words], input=given, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False
     )
-    assert json.loads(done.stdout)["kind"] == "watch"
-    assert "made 27 tokens" in done.stderr
+
+
+def test_what_a_program_writes_passes_through_in_its_order_and_ours_stands_apart_behind_it() -> None:
+    program = ["tests/applications/says.py", "-x", "--json", "two words"]
+    alone, seen = python(*program), python("-m", "kvdemo", "watch", *program)
+    assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout)
+    assert alone.stdout.endswith("out at the end\n")
+    assert f"__main__ {APPLICATIONS / 'says.py'} {program!r} True {APPLICATIONS}\n" in seen.stdout
+    assert alone.stderr == "err 1\nerr 2\n"
+    assert seen.stderr.startswith(f"{alone.stderr}\ngenerate was never called")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "says"),
+    [
+        ("none", 0, ""),
+        ("0", 0, ""),
+        ("7", 7, ""),
+        ("text", 1, "goodbye\n"),
+        ("error", 1, "LookupError: as it always did\n"),
+    ],
+)
+def test_a_program_ends_as_it_ends_alone(how: str, status: int, says: str) -> None:
+    program = (APPLICATIONS / "leaves.py", how)
+    alone, seen = python(*program), python("-m", "kvdemo", "watch", *program)
+    assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (status, "cleaned up\n")
+    assert seen.stderr.startswith(alone.stderr), "the traceback is the program's own, without a frame of ours"
+    assert alone.stderr.endswith(says)
+    left = f"generate was never called: your script ended with exit code {status}.\n"
+    assert seen.stderr.endswith(left) is (status != 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends by a signal")
+def test_a_program_that_is_interrupted_is_ended_by_the_signal_after_what_it_does_at_its_end() -> None:
+    program = (APPLICATIONS / "leaves.py", "interrupt")
+    alone, seen = python(*program), python("-m", "kvdemo", "watch", *program)
+    assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (-2, "cleaned up\n")
+    assert seen.stderr.startswith(alone.stderr)
+
+
+def test_a_program_reads_its_standard_input_in_a_comparison_it_is_empty() -> None:
+    program = [APPLICATIONS / "reads.py"]
+    assert python("-m", "kvdemo", "watch", *program, given="one\ntwo\n").stdout == "read one\nread two\n"
+    compared = python("-m", "kvdemo", "watch", "--compare", "none,as-is", "--rounds", "1", *program, given="one\n")
+    assert (compared.returncode, compared.stdout) == (0, "")
+
+
+def test_a_module_that_is_not_there_is_told_as_python_tells_it() -> None:
+    seen = python("-m", "kvdemo", "watch", "-m", "no_such_module")
+    assert seen.returncode == 1
+    assert "No module named no_such_module" in seen.stderr
+
+
+def test_stdout_holds_the_document_and_nothing_else_where_it_is_asked_for() -> None:
+    seen = python("-m", "kvdemo", "watch", "--json", "-", APPLICATIONS / "says.py")
+    assert json.loads(seen.stdout)["kind"] == "watch"
+    written = [line for line in seen.stderr.splitlines() if line.startswith(("out", "err"))]
+    assert sorted(written) == ["err 1", "err 2", "out 1", "out 2", "out at the end"]
+
+
+@pytest.mark.slow
+def test_stdout_holds_the_document_of_a_comparison_alone_too(folder: Path) -> None:
+    switches = ["--json", "-", "--compare", "none,as-is", "--rounds", "1"]
+    seen = python("-m", "kvdemo", "watch", *switches, APPLICATIONS / "plain.py", folder)
+    assert json.loads(seen.stdout)["request"]["compare"] == ["none", "as-is"]
+    assert seen.stderr.count("made 27 tokens") == 1, "the first run is heard, and no other"
+    assert "Ready to decide? Not enough evidence yet" in seen.stderr
+
+
+@pytest.mark.slow
+def test_stdout_of_a_comparison_is_that_of_the_first_run(folder: Path) -> None:
+    seen = python(
+        "-m", "kvdemo", "watch", "--compare", "none,as-is", "--rounds", "1", APPLICATIONS / "plain.py", folder
+    )
+    assert (seen.returncode, seen.stdout) == (0, "made 27 tokens with []\n")
+
+
+def test_a_run_of_a_comparison_that_fails_says_its_last_words(tmp_path: Path) -> None:
+    seen = watched(tmp_path, "leaves.py", "error", switches=["--compare", "none,as-is", "--rounds", "1"])
+    assert seen.status == 1
+    assert seen.err.count("LookupError: as it always did") == 2, (
+        "the first is heard, of the other its last words are told"
+    )
+    assert "as it is failed. The last that it said:" in seen.err
+
+
+@pytest.mark.parametrize("way", ["python", "multiprocessing"])
+def test_a_program_whose_processes_generate_is_told_that_they_are_not_watched(tmp_path: Path, way: str) -> None:
+    ran = watched(tmp_path, "child.py", way)
+    assert (ran.status, ran.out, ran.record["processes"]) == (0, "generated elsewhere\n", 1)
+    assert ran.record["verdict"]["sentence"].startswith(
+        "generate was never called in this process. It started another process, which is not watched: put with "
+    )
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_where_several_places_generate_their_blocks_stand_apart(places: int) -> None:
+    model, ids = tiny_model(), torch.tensor([[1, 2, 3]])
+    with kvdemo.watch() as seen:
+        model.generate(ids, max_new_tokens=3, do_sample=False, eos_token_id=None)
+        if places == 2:
+            model.generate(ids, max_new_tokens=3, do_sample=False, eos_token_id=None)
+    lines = str(seen).splitlines()
+    assert lines.count("") == (2 if places == 2 else 0)
+    assert sum(line.startswith("Your script took ") for line in lines) == places - 1
+    assert sum(line.startswith("  your script ") for line in lines) == 2 - places
 
 
 @pytest.mark.parametrize(

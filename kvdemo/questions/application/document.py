@@ -34,6 +34,7 @@ def document(result: ApplicationResult) -> dict[str, Any]:
         "single_forwards": watched.single_forwards,
         "calls_left_out": watched.calls_left_out,
         "notes": encoded(watched.notes),
+        "processes": watched.processes,
         "arms": encoded(result.arms),
         "runs": [_without(encoded(run), OF_RUN) for run in result.runs],
         "comparisons": encoded(result.comparisons),
@@ -57,6 +58,7 @@ def read(data: dict[str, Any]) -> ApplicationResult:
         single_forwards=decoded(int, data.get("single_forwards", 0), "single_forwards"),
         calls_left_out=decoded(int, data.get("calls_left_out", 0), "calls_left_out"),
         notes=decoded(tuple[str, ...], data.get("notes", []), "notes"),
+        processes=decoded(int, data.get("processes", 0), "processes"),
     )
     arms = decoded(tuple[ArmOfProgram, ...], data.get("arms", []), "arms")
     runs = decoded(tuple[ProgramRun, ...], data.get("runs", []), "runs")

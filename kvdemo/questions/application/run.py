@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from kvdemo.errors import InvalidRequest
+from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.attempt import Place, Stop, never
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.json_documents import decoded
@@ -27,7 +27,8 @@ from kvdemo.watching.record import Call, Watched
 __all__ = ["Launch", "compare_program", "not_here", "ratios_of", "result_of"]
 
 Launch = Callable[[str, bool], tuple[Any, str]]
-"""(arm, is it the first run of all?) -> (the record of that process as plain values, "") or (None, why there is none)."""
+"""(arm, is it the first run of all?) -> (the record of that process as plain values, None where it left none; its last words,
+where it failed)."""
 
 METRICS: tuple[RatioMetric, ...] = ("generation_s", "wall_s")
 
@@ -69,8 +70,8 @@ def compare_program(
         reason = yield from rounds.go()
         runs = [run for *_, run in rounds.outcomes]
         if not seen:
-            why = next((run.error for run in runs if run.error), "nothing was run")
-            raise InvalidRequest("program", f"none of its runs left a record: {why}")
+            why = next((run.error for run in runs if run.error), "it was stopped before")
+            raise KvdemoError(f"No run of the program came to its end without an error: {why}.")
         shown = seen.get(AS_IS) or next(seen[key] for key in spec.compare if key in seen)
         assert shown.environment is not None
         yield ApplicationResult(
@@ -94,7 +95,7 @@ def _one(key: str, place: Place, launch: Launch, seen: dict[str, Watched], *, fi
     except KeyboardInterrupt:
         return dataclasses.replace(where, status="cancelled")
     if values is None:
-        return dataclasses.replace(where, error=why)
+        return dataclasses.replace(where, error=why.rpartition("\n")[2][:300])
     watched = decoded(Watched, values, "record")
     failed = watched.script.exit_code != 0
     if not failed:
