@@ -29,7 +29,7 @@ from kvdemo.ui.compare.keep_this import fastest, keep_card
 from kvdemo.ui.compare.opened import example, recorded
 from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, result_tables
 from kvdemo.ui.compare.runs import shown
-from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, in_force, turn_to
+from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, in_force, seen, turn_to
 from tests.fake_backend import FakeBackend
 from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
 from tests.made_up_model import MODEL
@@ -252,6 +252,18 @@ def test_a_link_to_a_recorded_result_turns_to_its_question() -> None:
     for query in ({}, {"result": "<script>"}, {"tab": "chat"}):
         assert arrived(tab, SimpleNamespace(query_params=query), "faster", ()) == gr.skip()
     assert len(set(tab.places)) == len(QUESTIONS)
+
+
+def test_the_example_does_not_cover_the_result_that_the_address_names() -> None:
+    """Both are drawn as the page opens, one because of the address and one because the tab comes into sight."""
+    tab = compare_tab(FakeBackend(recordings={"other": result_of(rounds=2), "compare": result_of(rounds=1)}))
+    named = SimpleNamespace(query_params={"tab": "compare", "result": "other"})
+    assert seen(tab, named, "faster", ()) == gr.skip()
+    assert arrived(tab, named, "faster", ())[tab.areas[0].result] == result_of(rounds=2)
+    assert seen(tab, named, "faster", ("faster",)) == gr.skip()
+    assert seen(tab, named, "grow", ("faster",)) != gr.skip(), "it comes back later, to another question"
+    unknown = SimpleNamespace(query_params={"result": "nothing"})
+    assert seen(tab, unknown, "faster", ())[tab.areas[0].result] == result_of(rounds=1)
 
 
 def test_a_question_shows_its_example_the_first_time_it_is_looked_at() -> None:

@@ -208,9 +208,10 @@ def open_beside(tab: CompareTab, area: Area, path: Any, one: Any) -> Updates:
         return {area.saved: notice(f"The file cannot be opened. {refusal(error)}")}
 
 
-def seen(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
-    """Somebody has come to the tab."""
-    return updates(_first_look(tab, chosen, looked))
+def seen(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> Updates:
+    """Somebody has come to the tab; by an address that names a result, `arrived` shows that one, whichever comes first."""
+    named = not looked and request.query_params.get("result") in tab.backend.recorded_results()
+    return updates({} if named else _first_look(tab, chosen, looked))
 
 
 def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> Updates:
@@ -220,7 +221,7 @@ def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[
     if named is not None:
         own = question_of(named, tab.table)
         return {tab.looked: (*looked, own.key), **_shown(tab, named, recorded_words(own, named), own=False)}
-    return seen(tab, chosen, looked) if asked.get("tab") == "compare" else updates({})
+    return updates(_first_look(tab, chosen, looked) if asked.get("tab") == "compare" else {})
 
 
 def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
