@@ -29,7 +29,7 @@ from kvdemo.in_force import asked as deciding
 from kvdemo.models.config import device_when_loaded, dtype_when_loaded, read_config
 from kvdemo.models.source import resolve
 from kvdemo.planner import architecture, catalog, geometries, plan
-from kvdemo.settings import Settings
+from kvdemo.settings import DEFAULT_MODEL, Settings
 
 __all__ = ["Memory"]
 
@@ -80,7 +80,8 @@ class Memory(BackendBase):
             return self.architecture(model, config)
         source = resolve(model or self.settings.model, self.settings.home, mode=self.settings.mode)
         found = architecture.from_config(read_config(source, self.settings), name=source.name)
-        return dataclasses.replace(found, dtype=dtype_when_loaded(self.settings), loaded=True)
+        hub_id = DEFAULT_MODEL if source.kind == "embedded" else source.hub_id
+        return dataclasses.replace(found, dtype=dtype_when_loaded(self.settings), loaded=True, hub_id=hub_id)
 
     def architecture(self, model: str | None = None, config: str = "") -> Architecture:
         """The geometry of the loaded model (None), a known one, or a pasted config.json."""
@@ -93,7 +94,8 @@ class Memory(BackendBase):
             if self._architecture is None:
                 found = architecture.from_loaded(loaded.model)
                 weights = StoredWeights(loaded.facts.weight_bytes or 0, f"as loaded: {loaded.facts.dtype}")
-                self._architecture = dataclasses.replace(found, name=loaded.facts.name, weights=weights)
+                name, hub_id = loaded.facts.name, loaded.facts.hub_id
+                self._architecture = dataclasses.replace(found, name=name, hub_id=hub_id, weights=weights)
             return self._architecture
 
     def architecture_of_hub(self, hub_id: str) -> Architecture:

@@ -44,6 +44,8 @@ def print_plan(plan: MemoryPlan) -> None:
         )
         for engine, command in found.commands[:1]:
             print(f"  {engine}: {command}")
+        for note in found.notes:
+            print(f"  {note}")
     print()
     rows = [("Layers", "Kind", "KV heads", "Key dim", "Value dim", "Window", "Held", "Reserved")]
     start = 0

@@ -14,6 +14,7 @@ from kvdemo.facts.requests import checked_choice, checked_int, checked_number
 
 __all__ = [
     "CACHE_DTYPES",
+    "MOST_PAGE_TOKENS",
     "USUAL_BUDGET",
     "Architecture",
     "Budget",
@@ -51,6 +52,7 @@ Method = Literal["traced", "estimated", "by hand"]
 
 MAX_LENGTH = 100_000_000
 MAX_BATCH = 1_000_000
+MOST_PAGE_TOKENS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class Architecture:
     static       False: transformers has no cache of fixed size for this model
     weights      as they are stored, where that is not every parameter in dtype
     loaded       it is in memory on this machine, or would be loaded here
+    hub_id       owner/name on the hub; None: of a folder, a file or numbers, or not known
     """
 
     name: str
@@ -160,6 +163,7 @@ class Architecture:
     static: bool = True
     weights: StoredWeights | None = None
     loaded: bool = False
+    hub_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,7 @@ class MemoryRequest:
     page_tokens: int = 16
 
     def __post_init__(self) -> None:
-        checked_int("page_size", self.page_tokens, 1, 65_536)
+        checked_int("page_size", self.page_tokens, 1, MOST_PAGE_TOKENS)
         checked_int("seq_len", self.seq_len, 1, MAX_LENGTH)
         checked_int("batch_size", self.batch_size, 1, MAX_BATCH)
         checked_choice("cache_dtype", self.cache_dtype, tuple(CACHE_DTYPES))
@@ -228,6 +232,7 @@ class Capacity:
 class Paged:
     """A cache in pages, as an engine holds it, on one device.
 
+    seq_len    of one request: the asked length, or the model's own limit where that is less
     at_once    requests of seq_len tokens that fit together, a fraction as engines print it
     notes      what is not in these figures, in sentences
     commands   (engine, the command that starts it so, for this machine only)

@@ -19,6 +19,7 @@ from kvdemo.shipped import assets_folder
 __all__ = ["architecture", "config", "entry", "names", "packed", "source"]
 
 FOLDER = assets_folder() / "models"
+ON_HUB = re.compile(r"https://[^/]+/([^/]+/[^/]+)/blob/")
 DEFAULTS = {**asdict(LayerFootprint(index=0, kind="full")), "kind": ""}  # a kind is always written down
 
 
@@ -49,7 +50,7 @@ def source(name: str) -> str:
 
 def architecture(name: str) -> Architecture:
     """The geometry of a known model, as it was traced."""
-    return _unpacked(name, entry(name)["traced"])
+    return _unpacked(name, entry(name)["traced"], source(name))
 
 
 def packed(found: Architecture) -> dict[str, Any]:
@@ -61,13 +62,13 @@ def packed(found: Architecture) -> dict[str, Any]:
         if fields not in kinds:
             kinds.append(fields)
         order.append(kinds.index(fields))
-    rest = {key: value for key, value in asdict(found).items() if key not in ("name", "layers", "loaded")}
+    rest = {key: value for key, value in asdict(found).items() if key not in ("name", "layers", "loaded", "hub_id")}
     if rest["weights"] is None:
         del rest["weights"]
     return json.loads(json.dumps({**rest, "kinds": kinds, "order": order}))  # type: ignore[no-any-return]
 
 
-def _unpacked(name: str, traced: dict[str, Any]) -> Architecture:
+def _unpacked(name: str, traced: dict[str, Any], published: str) -> Architecture:
     layers = []
     for index, kind in enumerate(traced["order"]):
         fields = dict(traced["kinds"][kind])
@@ -77,7 +78,8 @@ def _unpacked(name: str, traced: dict[str, Any]) -> Architecture:
     rest = {key: value for key, value in traced.items() if key not in ("kinds", "order")}
     rest["notes"] = tuple(rest["notes"])
     rest["weights"] = StoredWeights(**rest["weights"]) if "weights" in rest else None
-    return Architecture(name=name, layers=tuple(layers), **rest)
+    on_hub = ON_HUB.match(published)
+    return Architecture(name=name, layers=tuple(layers), hub_id=on_hub[1] if on_hub else None, **rest)
 
 
 @cache

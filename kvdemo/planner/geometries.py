@@ -48,7 +48,7 @@ def from_hub(hub_id: str, settings: Settings, *, network_is_off: Callable[[], bo
             f"{name} is not in the local hub cache and the network is switched off. Paste the model's config.json instead."
         )
     source = resolve(name, settings.home, mode=settings.mode)
-    return architecture.from_config(read_config(source, settings), name=source.name)
+    return replace(architecture.from_config(read_config(source, settings), name=source.name), hub_id=source.hub_id)
 
 
 def typed(

@@ -11,12 +11,18 @@ import pytest
 
 from kvdemo.cli.main import main
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import FixedState, LayerFootprint, MemoryPlan, Paged
-from kvdemo.planner.paging import APART, STATES, paged
+from kvdemo.facts.plans import FixedState, LayerFootprint, MemoryPlan, MemoryRequest, Paged, TokenStream
+from kvdemo.planner import catalog
+from kvdemo.planner.paging import APART, CROSS, MOST_AT_ONCE, STATES, STREAMS, paged
+from kvdemo.planner.plan import make_plan
 from kvdemo.ui.memory.cards import engine_card
+from kvdemo.ui.memory.form import MemoryForm
+from kvdemo.ui.memory.plans import Beside, plan_view
+from tests.fake_backend import FakeBackend
 from tests.made_up import full_layers, plan_of, sliding_layers
 
-DEFAULT = plan_of(full_layers(30, 3, 64), name="SmolLM2-135M-Instruct", dtype="float32", seq_len=2048)
+SMALL = catalog.architecture("SmolLM2-135M")
+DEFAULT = make_plan(replace(SMALL, dtype="float32"), MemoryRequest(2048, cache_dtype="float32"))
 
 
 def in_pages(plan: MemoryPlan, cache_bytes: int | None, **changes: Any) -> Paged:
@@ -54,9 +60,9 @@ def test_a_budget_that_the_weights_fill_leaves_no_page_and_no_command() -> None:
 
 
 def test_windows_and_states_are_said_not_to_be_counted_so() -> None:
-    assert in_pages(plan_of(sliding_layers()), 2**30).notes == (APART,)
+    assert in_pages(plan_of(sliding_layers()), 2**30, page_tokens=32).notes == (APART,)
     state = LayerFootprint(2, "state", fixed=(FixedState(1000),))
-    assert in_pages(plan_of([*full_layers(2, 1, 8), state]), 2**30).notes == (STATES,)
+    assert in_pages(plan_of([*full_layers(2, 1, 8), state]), 2**30, page_tokens=32).notes == (STATES,)
     alone = plan_of([state])
     assert paged(alone.architecture, alone.request, 2**30) is None
 
@@ -65,6 +71,74 @@ def test_windows_and_states_are_said_not_to_be_counted_so() -> None:
 def test_a_page_size_that_is_none_is_refused_by_name(size: int) -> None:
     with pytest.raises(InvalidRequest, match="page_size"):
         replace(DEFAULT.request, page_tokens=size)
+
+
+def test_what_cross_attention_and_further_streams_keep_is_said_not_to_be_counted() -> None:
+    cross = LayerFootprint(2, "cross", 1, 8, 1, 8)
+    assert in_pages(plan_of([*full_layers(2, 1, 8), cross]), 2**30, page_tokens=32).notes == (CROSS,)
+    more = LayerFootprint(2, "compressed", 1, 8, 1, 8, streams=(TokenStream(8, every=4),))
+    assert in_pages(plan_of([*full_layers(2, 1, 8), more]), 2**30, page_tokens=32).notes == (STREAMS,)
+
+
+def test_positions_in_front_of_every_sequence_take_their_pages() -> None:
+    led = [replace(layer, lead_tokens=1) for layer in full_layers(2, 1, 8)]
+    plain, with_lead = (in_pages(plan_of(layers, seq_len=1024), 2**30) for layers in (full_layers(2, 1, 8), led))
+    assert with_lead.at_once == plain.at_once * 64 / 65
+
+
+def test_no_request_is_longer_than_the_model_allows() -> None:
+    """An engine refuses to start with more."""
+    found = in_pages(DEFAULT, 2**31, seq_len=100_000)
+    assert found.seq_len == 8192
+    assert found.at_once == 2912 / 512
+    assert found.notes[0].startswith("The model's own limit is 8,192 tokens")
+    commands = dict(found.commands)
+    assert "--max-model-len 8192 --max-num-seqs 5" in commands["vLLM"]
+    assert f"-c {5 * 8192} -np 5" in commands["llama.cpp"]
+
+
+def test_a_length_that_does_not_fill_its_last_page_is_said_to_print_less() -> None:
+    assert "The last page of 2,047 tokens is not full" in in_pages(DEFAULT, 2**31, seq_len=2047).notes[0]
+
+
+@pytest.mark.parametrize("size", [1, 8, 17, 100])
+def test_pages_that_vllm_does_not_take_are_said_and_have_no_command_for_it(size: int) -> None:
+    found = in_pages(DEFAULT, 2**31, page_tokens=size)
+    assert "vLLM" not in dict(found.commands)
+    assert found.notes[-1].startswith("vLLM takes pages of 16 tokens or multiples of that")
+    assert f"--cb-block-size {size} " in dict(found.commands)["transformers serve"]
+
+
+def test_pages_that_vllm_takes_on_an_accelerator_only_are_said_to_be_so() -> None:
+    assert "On a CPU vLLM takes multiples of 32 only" in in_pages(DEFAULT, 2**31).notes[-1]
+    found = in_pages(DEFAULT, 2**31, page_tokens=128)
+    assert "vLLM" in dict(found.commands)
+    assert found.notes == ()
+
+
+def test_a_known_model_is_asked_for_by_its_id_on_the_hub() -> None:
+    plan = make_plan(catalog.architecture("Llama-3.1-8B"), MemoryRequest(32_768, budget_gib=80))
+    assert plan.paged is not None
+    for engine in ("vLLM", "transformers serve"):
+        assert (
+            "serve meta-llama/Llama-3.1-8B-Instruct --host 127.0.0.1 --dtype bfloat16 "
+            in dict(plan.paged.commands)[engine]
+        )
+
+
+def test_an_engine_is_told_the_memory_and_the_dtype_that_the_figures_are_for() -> None:
+    """Else it takes most of what is free, and the dtype of the published files."""
+    command = dict(in_pages(DEFAULT, 2**31).commands)["vLLM"]
+    assert "--dtype float32 " in command
+    assert f"--kv-cache-memory-bytes {2912 * 737_280}" in command
+    eight = dict(in_pages(DEFAULT, 2**31, cache_dtype="float8").commands)
+    assert "--dtype float32 " in eight["vLLM"]
+    assert "--kv-cache-dtype fp8" in eight["vLLM"]
+    assert set(eight) == {"vLLM"}, "the others have no cache of this dtype"
+
+
+def test_vllm_is_not_told_more_requests_than_it_starts_with() -> None:
+    assert f"--max-num-seqs {MOST_AT_ONCE} " in dict(in_pages(DEFAULT, 2**31, seq_len=16).commands)["vLLM"]
 
 
 def test_commands_say_length_number_and_dtype_and_listen_on_this_machine_only() -> None:
@@ -80,7 +154,8 @@ def test_commands_say_length_number_and_dtype_and_listen_on_this_machine_only() 
     ):
         assert part in vllm
     assert f"--max-num-seqs {int(found.at_once)}" in vllm
-    serve = commands["transformers serve"]
+    serve = dict(in_pages(DEFAULT, 2**30).commands)["transformers serve"]
+    found = in_pages(DEFAULT, 2**30)
     assert f"--cb-block-size 16 --cb-num-blocks {found.num_pages} --cb-max-batch-tokens " in serve
 
 
@@ -88,7 +163,8 @@ def test_commands_say_length_number_and_dtype_and_listen_on_this_machine_only() 
     "name", ["a/b; some-command", "GPT-2 XL 1.5B", "a/$(b)", "a/b`c`", "--model/x", "a/b\nc", "../a/b", "a/b/c", ""]
 )
 def test_a_name_that_a_shell_would_read_otherwise_is_left_for_the_reader_to_put_in(name: str) -> None:
-    for _, command in in_pages(replace(DEFAULT, architecture=replace(DEFAULT.architecture, name=name)), 2**30).commands:
+    nobodys = replace(DEFAULT.architecture, name=name, hub_id=None)
+    for _, command in in_pages(replace(DEFAULT, architecture=nobodys), 2**30).commands:
         assert " MODEL --" in command or " MODEL.gguf --" in command
         assert not set(command) & set(";$`\n()&|<>")
 
@@ -99,6 +175,22 @@ def test_the_card_shows_the_figures_and_a_command_to_copy() -> None:
     assert "vllm serve MODEL --host 127.0.0.1" in card
     assert "kv-act-copy" in card
     assert engine_card(plan_of()) == ""
+
+
+def test_the_form_says_the_page_and_only_the_card_follows_it() -> None:
+    model = DEFAULT.architecture
+    first = plan_view(FakeBackend(), model, MemoryForm(2048, budget_gib=4), Beside())
+    then = plan_view(FakeBackend(), model, MemoryForm(2048, budget_gib=4, page_tokens=128), Beside(), first["shown"])
+    assert " of 16 tokens, " in first["fits"]
+    assert " of 128 tokens, " in then["fits"]
+    assert set(then) == {"shown", "notice", "fits"}, "no chart is drawn again"
+
+
+def test_a_memory_that_not_one_request_fits_in_is_said_and_has_no_command() -> None:
+    plan = make_plan(DEFAULT.architecture, MemoryRequest(8192, cache_dtype="float32", budget_gib=0.7))
+    card = engine_card(plan)
+    assert "Not one request of 8,192 tokens fits" in card
+    assert "kv-act-copy" not in card
 
 
 def test_the_command_prints_it_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def asked(query: str, *, hub: bool = True) -> Asked:
         (ModelChoice("Llama-3.1-8B"), MemoryForm(32_768, 8), Beside()),
         (
             ModelChoice("GPT-2 124M"),
-            MemoryForm(1024, 2, "static", "float8", 24, 15, "int4", 4, 1500),
+            MemoryForm(1024, 2, "static", "float8", 24, 15, "int4", 4, 1500, 32),
             Beside("heads", ("Phi-4", "Qwen3-4B")),
         ),
         (ModelChoice(BY_HAND, "", 32, "8, 8, 4", 128, 8.03), MemoryForm(budget_gib=None), Beside("users")),
@@ -78,6 +78,8 @@ def test_an_address_without_a_budget_means_this_machines_for_the_loaded_model_an
         ("seq_len=" + "9" * 5000, "seq_len"),
         ("seq_len=%D9%A8", "seq_len"),
         ("batch=-1", "batch"),
+        ("page=0", "page"),
+        ("page=65537", "page"),
         ("batch=1000001", "batch"),
         ("cache=paged", "cache"),
         ("dtype=float7", "dtype"),

@@ -119,7 +119,8 @@ def engine_card(plan: MemoryPlan) -> str:
     )
     notes = Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(note)) for note in found.notes)
     code = "\n".join(f"# {engine}\n{command}" for engine, command in found.commands)
-    commands = code_block(code, wrapped=True) if code else Markup("")
+    none = f"Not one request of {format_count(found.seq_len)} tokens fits, so there is no command that starts it."
+    commands = code_block(code, wrapped=True) if code else Markup('<p class="kv-said">{}</p>').format(text(none))
     memory = format_bytes(found.cache_bytes)
     return Markup(
         '<div class="kv-card kv-engine"><h2 class="kv-card-title">What would an engine say?</h2>'

@@ -10,7 +10,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, USUAL_BUDGET, Architecture, Budget, MemoryRequest
+from kvdemo.facts.plans import (
+    CACHE_DTYPES,
+    MAX_BATCH,
+    MAX_LENGTH,
+    MOST_PAGE_TOKENS,
+    USUAL_BUDGET,
+    Architecture,
+    Budget,
+    MemoryRequest,
+)
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number
 
 __all__ = ["AS_MODEL", "GROWS", "KEEPINGS", "LONGEST_LOG2", "SHORTEST_LOG2", "WEIGHTS", "MemoryForm", "slider_place"]
@@ -40,6 +49,7 @@ class MemoryForm:
     weights_dtype: Any = AS_MODEL
     tensor_parallel: Any = 1
     encoder_len: Any = None
+    page_tokens: Any = 16
 
     def request(self, architecture: Architecture, usual: Budget | None = None) -> MemoryRequest:
         """Checked; InvalidRequest names the field as the form does. usual: the budget where nobody says another."""
@@ -59,6 +69,7 @@ class MemoryForm:
             encoder_len=None
             if self.encoder_len is None
             else checked_int("encoder length", self.encoder_len, 1, MAX_LENGTH),
+            page_tokens=checked_int("page size", self.page_tokens, 1, MOST_PAGE_TOKENS),
         )
 
     @classmethod

@@ -83,6 +83,7 @@ def _form(backend: Backend, mode: str) -> dict[str, Any]:
         budget = gr.Number(usual.gib, label="Budget, GiB", min_width=100, elem_id="memory-budget")
         free = gr.Number(FIRST.keep_free_percent, label="Keep free, %", min_width=100, elem_id="memory-free")
     budget_from = fragment(budget_line(usual), elem_id="memory-budget-from")
+    page_size = gr.Number(FIRST.page_tokens, label="Page of an engine, tokens", elem_id="memory-page-size")
     others = gr.Dropdown(
         backend.catalogue(),
         value=[],
@@ -130,6 +131,7 @@ def _form(backend: Backend, mode: str) -> dict[str, Any]:
             "weights_dtype": weights,
             "tensor_parallel": devices,
             "encoder_len": encoder,
+            "page_tokens": page_size,
         },
         "budget_from": budget_from,
         "usual": gr.State(usual.gib),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from kvdemo.components.markup import text
 from kvdemo.errors import InvalidRequest, KvdemoError
-from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, USUAL_BUDGET
+from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, MOST_PAGE_TOKENS, USUAL_BUDGET
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number, checked_text
 from kvdemo.ui.memory.form import AS_MODEL, GROWS, KEEPINGS, WEIGHTS, MemoryForm
 from kvdemo.ui.memory.models import BY_HAND, CONFIG, HUB, LOADED, MOST_OTHERS, ModelChoice, heads_of
@@ -54,6 +54,7 @@ def query_of(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
         "weights": (form.weights_dtype, usual.weights_dtype),
         "devices": (form.tensor_parallel, usual.tensor_parallel),
         "encoder": (form.encoder_len, usual.encoder_len),
+        "page": (form.page_tokens, usual.page_tokens),
         "by": (beside.by, "length"),
     }
     pairs += [(name, value) for name, (value, default) in further.items() if value != default]
@@ -93,6 +94,7 @@ def asked_by(
         weights_dtype=reader.read("weights", _one_of("weights", WEIGHTS), usual.weights_dtype),
         tensor_parallel=reader.read("devices", _whole("devices", 1024), usual.tensor_parallel),
         encoder_len=reader.read("encoder", _whole("encoder", MAX_LENGTH), usual.encoder_len),
+        page_tokens=reader.read("page", _whole("page", MOST_PAGE_TOKENS), usual.page_tokens),
     )
     beside = Beside(
         by=reader.read("by", _one_of("by", (*GROWS,)), "length"),

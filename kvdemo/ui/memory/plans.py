@@ -118,7 +118,7 @@ def _parts(
 
     by = beside.by if isinstance(beside.by, str) and beside.by in GROWS else "length"
     kept = "one page size" if keeping == "uniform" else ""
-    sized = _without(plan, budget_gib=None, keep_free=0, weights_dtype=None)
+    sized = _without(plan, budget_gib=None, keep_free=0, weights_dtype=None, page_tokens=1)
     words = {
         "headline": headline_card(plan, keeping),
         "arithmetic": arithmetic_card(plan),
@@ -143,7 +143,7 @@ def _growing(plan: MemoryPlan, by: str) -> str:
 
     usual = max(plan.architecture.context_limit or NO_LIMIT_TOKENS, 1024)
     length = 1 if by == "length" and plan.request.seq_len <= usual else plan.request.seq_len
-    return _without(plan, keep_free=0, seq_len=length)
+    return _without(plan, keep_free=0, page_tokens=1, seq_len=length)
 
 
 def _without(plan: MemoryPlan, **usual: Any) -> str:
