@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvdemo.facts.records import LayerBytes
 from kvdemo.facts.units import format_bytes, format_count
 
-__all__ = ["step_words"]
+__all__ = ["recent_words", "step_words"]
 
 
 def step_words(
@@ -34,14 +36,31 @@ def step_words(
         return f"{words}."
     over = f" over {format_count(len(layers))} layers" if layers else ""
     grown = f"{format_bytes(more_bytes)} more{over}" if more_bytes > 0 else f"no more bytes{over}"
-    shapes = _shapes(layers[0], read, read + computed) if layers else ""
-    return f"{words}. {shapes}; {grown}." if shapes else f"{words}, {grown}."
+    shapes = _shapes(layers, read, read + computed)
+    did = f"{words}. {shapes}; {grown}." if shapes else f"{words}, {grown}."
+    return f"{did} {recent_words(layers, read + computed)}".rstrip()
 
 
-def _shapes(first: LayerBytes, before: int, after: int) -> str:
-    """The keys of the first layer before and after; "" unless that layer simply grows with every position."""
-    if first.keys_shape is None or first.layer_class != "DynamicLayer":
+def recent_words(layers: Sequence[LayerBytes], positions: int) -> str:
+    """ "4 of 6 layers keep only the newest 15 of 37 positions."; "" where no layer has forgotten any of so many.
+
+    layers   of the cache then, or later: a window that is full stays as long as it is
+    """
+    held = [layer.keys_shape[2] for layer in layers if layer.keys_shape is not None and "Sliding" in layer.layer_class]
+    recent = sorted({count for count in held if count < positions})
+    if not recent:
         return ""
-    batch, heads, _, dim = first.keys_shape
-    grown = f"[{batch}, {heads}, {after}, {dim}]"
-    return f"Layer 0 keys [{batch}, {heads}, {before}, {dim}] to {grown}" if before else f"Layer 0 keys {grown}"
+    number = sum(count < positions for count in held)
+    few = f"{format_count(recent[0])} to {format_count(recent[-1])}" if len(recent) > 1 else format_count(recent[0])
+    keep = f"{format_count(number)} of {format_count(len(layers))} layers {'keeps' if number == 1 else 'keep'}"
+    return f"{keep} only the newest {few} of {format_count(positions)} positions."
+
+
+def _shapes(layers: Sequence[LayerBytes], before: int, after: int) -> str:
+    """The keys of the first layer that simply grows with every position, before and after; "" where none does."""
+    for layer in layers:
+        if layer.keys_shape is not None and layer.layer_class == "DynamicLayer":
+            batch, heads, _, dim = layer.keys_shape
+            named, grown = f"Layer {layer.index} keys", f"[{batch}, {heads}, {after}, {dim}]"
+            return f"{named} [{batch}, {heads}, {before}, {dim}] to {grown}" if before else f"{named} {grown}"
+    return ""

@@ -54,3 +54,15 @@ def test_the_next_message_reuses_what_the_steps_have_kept(page: Served, screen: 
         expect(screen.part("#chat-step-told")).to_contain_text(f"Step {number}:")
     screen.ask("And another?")
     expect(screen.part("#chat-panel")).to_contain_text("Reused")
+
+
+def test_after_any_answer_the_kept_cache_can_be_looked_into_and_where_nothing_is_kept_that_is_said(
+    page: Served, screen: Screen
+) -> None:
+    page.puppet.answer = b"Mars."
+    screen.unfold("#chat-stepping")
+    screen.part("#chat-step-see").click()
+    expect(screen.part("#chat-step-told")).to_contain_text("Nothing is kept now")
+    screen.ask("Name a planet.")
+    screen.part("#chat-step-see").click()
+    expect(screen.part("#chat-step-look")).to_contain_text("Layer 0, KV head 0")

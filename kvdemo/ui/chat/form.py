@@ -29,7 +29,10 @@ __all__ = [
 ]
 
 LONGEST = 256
-STEPPING = "Write a message, then press Next token: the answer comes one token at a time, always the likeliest one."
+STEPPING = (
+    "Write a message, then press Next token: the answer comes one token at a time, always the likeliest one. After any answer "
+    "you can look into the cache that is kept."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,10 @@ class Stepping:
 
 @dataclass(frozen=True, slots=True)
 class ChatStepping:
-    """layer, head: where to look closely into the cache; told: what the step did; looked: what is held."""
+    """look, layer, head: a look into the cache, and where to look closely; words: what the step did; looked: what is held."""
 
     button: gr.Button
+    look: gr.Button
     layer: gr.Number
     head: gr.Number
     words: gr.Markdown
@@ -164,13 +168,15 @@ def chat_times() -> ChatTimes:
 def chat_stepping() -> ChatStepping:
     """One token for each press, and a look into the cache."""
     with gr.Accordion("Step by step", open=False, elem_id="chat-stepping", elem_classes="kv-more"):
-        button = gr.Button("Next token", size="sm", elem_id="chat-step")
+        with gr.Row():
+            button = gr.Button("Next token", size="sm", min_width=120, elem_id="chat-step")
+            look = gr.Button("Look into the cache", size="sm", min_width=150, elem_id="chat-step-see")
         words = fragment(Markup('<p class="kv-said">{}</p>').format(STEPPING), elem_id="chat-step-told")
         with gr.Row():
             layer = gr.Number(0, label="Layer", precision=0, min_width=90, elem_id="chat-step-layer")
             head = gr.Number(0, label="KV head", precision=0, min_width=90, elem_id="chat-step-head")
         looked = fragment(elem_id="chat-step-look")
-    return ChatStepping(button, layer, head, words, looked, gr.State(Stepping()))
+    return ChatStepping(button, look, layer, head, words, looked, gr.State(Stepping()))
 
 
 def chat_files() -> ChatFiles:

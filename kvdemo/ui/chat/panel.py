@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from kvdemo.components.markup import text
 from kvdemo.components.run_view import RunView
+from kvdemo.experiments.step_words import recent_words
 from kvdemo.facts.endpoint import NOT_REPORTED
 from kvdemo.facts.events import Reuse
 from kvdemo.facts.model import ModelFacts, StrategyRow
@@ -43,9 +44,10 @@ def panel(
 
     kept_words    how long a kept cache is kept; saved_words: what reuse saved
     """
-    return Markup('<div class="kv-panel">{}{}{}<dl class="kv-figures">{}{}{}{}</dl>{}{}</div>').format(
+    return Markup('<div class="kv-panel">{}{}{}{}<dl class="kv-figures">{}{}{}{}</dl>{}{}</div>').format(
         TITLE,
         _request_bar(view),
+        _window_bar(view),
         _context_bar(view),
         _held(view, facts),
         _kept(view, facts),
@@ -108,6 +110,19 @@ def _request_bar(view: RunView) -> str:
     )
 
 
+def _window_bar(view: RunView) -> str:
+    """What the layers with a window still hold of it, once that can be read; "" where no layer has forgotten anything."""
+    layers = view.record.cache_layers if view.record is not None else ()
+    words = recent_words(layers, view.cache_tokens)
+    if not words:
+        return ""
+    held = min(layer.keys_shape[2] for layer in layers if layer.keys_shape is not None)
+    return Markup(
+        '<div class="kv-bar kv-bar-window" role="img" title="{}"><span class="kv-part kv-part-unread" style="flex:{} 1 0"></span>'
+        '<span class="kv-part kv-part-reused" style="flex:{} 1 0"></span></div><p class="kv-small">{}</p>'
+    ).format(words, view.cache_tokens - held, held, words)
+
+
 def _read_words(view: RunView, without_cache: bool) -> str:
     if view.served:  # which of them it computed and which it had, it may not say
         return "prompt tokens" if view.reused_tokens == 0 else "more prompt tokens"
@@ -153,6 +168,8 @@ def _kept(view: RunView, facts: ModelFacts | None) -> str:
             format_count(reused) if known else NOT_REPORTED, f"{'reported: ' * known}prompt tokens it reused"
         )
     each = f" · {format_bytes(view.cache_bytes / view.cache_tokens)} each" if view.cache_tokens else ""
+    if each and view.record is not None and recent_words(view.record.cache_layers, view.cache_tokens):
+        each += " on average"
     if not each and facts and view.strategy != "none":
         each = f" · {format_bytes(facts.cache_bytes_per_token)} each"
     if view.reserved_tokens and view.cache_tokens and facts:
