@@ -20,8 +20,10 @@ from kvdemo.experiments.statistics import MIN_ROUNDS, median
 from kvdemo.facts.endpoint import Endpoint, ServedModel
 from kvdemo.facts.reader import AT_ONCE, Reader
 from kvdemo.facts.requests import GenerationRequest, Prompt
+from kvdemo.facts.steps import CacheNorms
 from kvdemo.generation.environment import environment
 from kvdemo.generation.logits import largest_gap, margin
+from kvdemo.generation.norms import cache_norms
 from kvdemo.generation.prompt import encode_prompt
 from kvdemo.generation.templated import Templated
 from kvdemo.questions.recorded import recorded_names, recorded_result
@@ -128,6 +130,10 @@ class Questions(BackendBase):
             ids = encode_prompt(loaded, prompt).token_ids
             return margin(loaded, engine.turnstile, ids, made, one, other, stop)
 
+        def norms(prompt: Prompt, made: tuple[int, ...], layer: int, head: int) -> Alive[CacheNorms | None]:
+            ids = (*encode_prompt(loaded, prompt).token_ids, *made)
+            return cache_norms(loaded, engine.turnstile, ids, layer, head, stop)
+
         def count(request: GenerationRequest) -> int:
             engine.check(request)
             return len(encode_prompt(loaded, request.prompt).token_ids)
@@ -150,6 +156,7 @@ class Questions(BackendBase):
             run_many=lambda request: engine.run_many(request, owner, stop=stop, reader=reader),
             check_many=engine.check_many,
             margin=between,
+            norms=norms,
             share=lambda prompts, strategy, new_tokens: SharedPrefix(
                 engine, prompts, strategy, new_tokens, owner=owner, stop=stop, reader=reader
             ),

@@ -30,6 +30,7 @@ from kvdemo.facts.decision import CacheAdvice, CacheDecision, InspectSpec
 from kvdemo.facts.endpoint import Endpoint
 from kvdemo.questions.documents import any_document
 from kvdemo.questions.table import Table
+from kvdemo.settings import TINY_WINDOW
 
 if TYPE_CHECKING:
     from kvdemo.backend.protocol import Backend
@@ -155,7 +156,7 @@ def print_own_command(question: Question[Any, Any], result: AnyResult, given: st
     from kvdemo.report.reproduce import to_fill_in
 
     command = command_line(question, result, given)
-    if given is not None and command and to_fill_in(result.model):
+    if given not in (None, TINY_WINDOW) and command and to_fill_in(result.model):
         print(f"The report does not say where the model lies. Here, this repeats it:\n{command}")
 
 

@@ -18,6 +18,7 @@ from kvdemo.facts.load import ManyFinished, ManyRequest
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.requests import GenerationRequest, Message, Prompt
 from kvdemo.facts.results import Environment, PreparedPrefix
+from kvdemo.facts.steps import CacheNorms
 from kvdemo.facts.templates import Rendered, TemplateRequest
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Bench:
     check_many    (those requests) -> InvalidRequest where model, memory or limits do not allow them
     margin        (prompt, tokens made, one token, another) -> by how much the first one's logit is larger after these, from an
                   untimed pass; None: cannot be had
+    norms         (prompt, tokens made, layer, KV head) -> the norms of what a cache holds of both, from an untimed pass;
+                  InvalidRequest for a layer or head that is not there; None: nothing of the cache can be seen
     share         a beginning that prompts share, to be kept; None: nothing can be kept here
     tokens        the tokenizer and its template, whole conversations with tools; None: it stays with the model
     prefill_tokens_per_s   of the loaded model, where a question has measured it; None: not known
@@ -119,6 +122,7 @@ class Bench:
     run_many: Callable[[ManyRequest], Iterator[Waiting | Working | ManyFinished]] | None = None
     check_many: Callable[[ManyRequest], object] = lambda _request: None
     margin: Callable[[Prompt, tuple[int, ...], int, int], Alive[float | None]] | None = None
+    norms: Callable[[Prompt, tuple[int, ...], int, int], Alive[CacheNorms | None]] | None = None
     share: Share | None = None
     tokens: Tokens | None = None
     prefill_tokens_per_s: float | None = None

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 
-from kvdemo.errors import KvdemoError
+from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.experiments.attempt import Place, attempt, with_progress
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
@@ -18,7 +19,8 @@ from kvdemo.experiments.statistics import is_clear, paired_ratios
 from kvdemo.experiments.summary import first_difference, paired, summarise
 from kvdemo.facts.model import StrategyRow
 from kvdemo.facts.records import RunRecord
-from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.requests import GenerationRequest, Prompt
+from kvdemo.facts.steps import CacheNorms
 
 __all__ = ["compare"]
 
@@ -38,10 +40,13 @@ def compare(
     prompt_tokens with bench.cache_slots let a cache of fixed size reserve the same slots in the warm-up as in the rounds.
     """
     bench.rows(spec.strategies)
+    if spec.norms is not None and bench.norms is None:
+        raise InvalidRequest("norms", "can be recorded of a model that runs here: a server shows nothing of its cache")
     running = _Running(spec, bench, prompt_tokens)
 
     def steps() -> Generator[Step | ComparisonResult, None, None]:
         rounds = running.rounds
+        yield from running.norms_after((0,), ())  # is there such a layer and head? Known before the first run
         reason = yield from rounds.go(warm_up)
         gaps: dict[str, float | None] = {}
         if bench.gap is not None and reason not in ("stopped", "limit"):
@@ -52,7 +57,12 @@ def compare(
                     made = running.common_tokens(row.key)
                     measured = bench.gap(spec.prompt_of_run(), spec.strategies[0], row.key, made)
                     gaps[row.key] = yield from with_progress(measured, progress)
-        yield summarise(
+        norms = None
+        if reason not in ("stopped", "limit") and (made := running.tokens_made()):
+            norms = yield from running.norms_after(
+                spec.prompt_of_run(), made[:-1]
+            )  # the newest token is in no cache yet
+        result = summarise(
             spec,
             running.runs,
             model=bench.model,
@@ -63,6 +73,7 @@ def compare(
             decode=bench.decode,
             noise=bench.noise if bench.noise and bench.noise.holds_for(spec.max_new_tokens) else None,
         )
+        yield replace(result, norms=norms)
 
     return steps()
 
@@ -118,6 +129,18 @@ class _Running:
             fixed_length=self.spec.fixed_length,
             cache_slots=slots,
         )
+
+    def norms_after(self, prompt: Prompt, made: tuple[int, ...]) -> Generator[Step, None, CacheNorms | None]:
+        """The norms that were asked for, of a cache that holds these tokens; None where none were, or they could not be had."""
+        if self.spec.norms is None or self.bench.norms is None:
+            return None
+        progress = partial(self.rounds.progress, "Keys and values: measuring their lengths, not timed")
+        yield progress()
+        return (yield from with_progress(self.bench.norms(prompt, made, *self.spec.norms), progress))
+
+    def tokens_made(self) -> tuple[int, ...]:
+        """Of the first counted run; () where no run counts."""
+        return next((run.token_ids for run in self.runs if run.counts and run.token_ids), ())
 
     def _all_clear(self) -> bool:
         return all(is_clear(self._ratios(arm.key), CLEAR_WITHIN) for arm in self.rounds.alive()[1:])

@@ -16,15 +16,18 @@ from kvdemo.facts.requests import (
     MAX_ROUNDS,
     Message,
     SamplingParams,
+    checked_int,
     checked_number,
     checked_text,
     keep_int,
 )
 from kvdemo.facts.results import Environment, Line, Spread
+from kvdemo.facts.steps import CacheNorms
 
 __all__ = [
     "AGAIN",
     "ENDPOINT_ARM",
+    "MAX_LAYERS",
     "METRICS",
     "ArmSummary",
     "CompareSpec",
@@ -42,6 +45,7 @@ __all__ = [
 Metric = Literal["generation_s", "ttft_s", "tpot_s", "request_s", "throughput_tokens_per_s"]
 METRICS: tuple[Metric, ...] = ("generation_s", "ttft_s", "tpot_s", "request_s")  # of two runs
 AGAIN = "-again"
+MAX_LAYERS = 100_000  # more layers or heads than any model has: which of them there are, the model says
 ENDPOINT_ARM = "endpoint"
 """The one arm of a request to an engine behind a URL, whose cache is not ours to choose."""
 ENDPOINT_TRADE = "an engine behind a URL: its cache is not ours to choose"
@@ -82,6 +86,7 @@ class CompareSpec:
 
     time_budget_s   None: exactly `rounds`; else rounds go on (at least `rounds`) until the interval is within 5 % of
                     the median or the budget ends
+    norms           (layer, KV head) whose keys and values are looked at after the timed runs; None: none
     noise           run the first strategy once more in every round, as an arm of its own: how much do two identical runs
                     differ on this machine? Then a single strategy is enough
     """
@@ -96,6 +101,7 @@ class CompareSpec:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     time_budget_s: float | None = None
     noise: bool = False
+    norms: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         checked_text("prompt", self.prompt)
@@ -104,6 +110,10 @@ class CompareSpec:
         keep_int(self, "rounds", 1, MAX_ROUNDS)
         checked_arms(self.strategies, least=1 if self.noise else 2)
         checked_budget(self.time_budget_s)
+        if self.norms is not None:
+            layer, head = self.norms
+            chosen = checked_int("layer", layer, 0, MAX_LAYERS), checked_int("head", head, 0, MAX_LAYERS)
+            object.__setattr__(self, "norms", chosen)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -213,6 +223,7 @@ class ComparisonResult:
 
     strategies        the rows of the table for spec.strategies, in that order
     noise             of this machine, where it was measured before, or in this comparison
+    norms             of the keys and values that a cache holds of prompt and answer; None: not recorded
     """
 
     spec: CompareSpec
@@ -223,6 +234,7 @@ class ComparisonResult:
     stopped_because: StopReason = "rounds"
     strategies: tuple[StrategyRow, ...] = ()
     noise: Noise | None = None
+    norms: CacheNorms | None = None
 
     def row(self, arm: str) -> StrategyRow:
         """The arm's row of the table; a bare one where the result came without it."""

@@ -19,6 +19,7 @@ from kvdemo.experiments.summary import arms
 from kvdemo.facts.model import ModelFacts, StrategyRow
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import Environment
+from kvdemo.facts.steps import CacheNorms
 
 __all__ = [
     "FORMULAS",
@@ -74,6 +75,7 @@ def document(result: ComparisonResult) -> dict[str, Any]:
         "strategies": encoded(result.strategies),
         "stopped_because": result.stopped_because,
         "noise": encoded(result.noise),
+        "norms": encoded(result.norms),
         "runs": [run_document(run) for run in result.runs],
         "comparisons": [_comparison_document(comparison) for comparison in result.comparisons],
         "arms": [{**encoded(arm), "decode_tokens_per_s": strict(arm.decode_tokens_per_s)} for arm in arms(result)],
@@ -114,6 +116,7 @@ def from_document(data: object) -> ComparisonResult:
         stopped_because=decoded(StopReason, data.get("stopped_because", "rounds"), "stopped_because"),
         strategies=decoded(tuple[StrategyRow, ...], data.get("strategies", []), "strategies"),
         noise=decoded(Noise, data["noise"], "noise") if data.get("noise") is not None else None,
+        norms=_read_norms(data.get("norms")),
     )
 
 
@@ -135,6 +138,17 @@ def loads(text: str | bytes) -> object:
         raise InvalidRequest("file", f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
         raise InvalidRequest("file", "is not JSON that can be read") from error
+
+
+def _read_norms(item: object) -> CacheNorms | None:
+    if item is None:
+        return None
+    norms: CacheNorms = decoded(CacheNorms, item, "norms")
+    if len(norms.keys) != len(norms.values) or not norms.keys:
+        raise InvalidRequest("norms.values", "must have one length for each key")
+    if min(*norms.keys, *norms.values) < 0 or min(norms.layer, norms.head, norms.first) < 0:
+        raise InvalidRequest("norms", "must not be negative")
+    return norms
 
 
 def _comparison_document(comparison: Comparison) -> dict[str, Any]:

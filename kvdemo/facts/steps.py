@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvdemo.facts.records import LayerBytes, RunRecord
 
-__all__ = ["CacheLook", "Stepped"]
+__all__ = ["CacheLook", "CacheNorms", "Stepped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,21 @@ class CacheLook:
     first: int = 0
     key_norms: tuple[float, ...] = ()
     value_norms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNorms:
+    """The length (L2 norm) of each key and each value vector of one KV head that a cache holds, by position in the text.
+
+    first          the position of the first one in the text, from 0: a window has forgotten those before it
+    keys, values   one per position, to four digits
+    """
+
+    layer: int
+    head: int
+    first: int
+    keys: tuple[float, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

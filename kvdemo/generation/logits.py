@@ -5,25 +5,21 @@ The second is an untimed pass over tokens that both made.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
-import time
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError, Future, wait
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from kvdemo.caches.strategies import slots_for, strategy_of
 from kvdemo.facts.events import Waiting, Working
-from kvdemo.generation.turnstile import HEARTBEAT_S, Turnstile, until_turn
+from kvdemo.generation.turnstile import Turnstile
+from kvdemo.generation.untimed import Stopped, untimed
 from kvdemo.models.loaded import LoadedModel
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["NotNumbers", "largest_gap", "margin", "refuse_choice_of_no_number", "refuse_what_is_no_number"]
-
-log = logging.getLogger(__name__)
 
 
 class NotNumbers(Exception):
@@ -55,10 +51,6 @@ def refuse_choice_of_no_number(scores: torch.Tensor, token_id: int) -> None:
         raise NotNumbers
 
 
-class _Stopped(Exception):
-    """Raised in a forward when somebody has asked for its end."""
-
-
 def largest_gap(
     loaded: LoadedModel,
     turnstile: Turnstile,
@@ -75,41 +67,10 @@ def largest_gap(
     is a supplement to runs that were made.
     """
     return (
-        yield from _measured(
+        yield from untimed(
             loaded, turnstile, lambda stops: _gap(loaded, prompt_ids, made, baseline, candidate, stops), stop
         )
     )
-
-
-def _measured(
-    loaded: LoadedModel,
-    turnstile: Turnstile,
-    measure: Callable[[Sequence[threading.Event]], float],
-    stop: threading.Event | None,
-) -> Generator[Waiting | Working, None, float | None]:
-    """An untimed pass in the model's thread, in its turn; what it gives, None when it was stopped or failed."""
-    stop, closed = stop or threading.Event(), threading.Event()
-    begin_s = time.perf_counter()
-    ticket = turnstile.join(patient=True)
-    future: Future[float] | None = None
-    try:
-        yield from until_turn(ticket, stop)
-        if stop.is_set():
-            return None
-        future = loaded.thread.submit(lambda: measure((stop, closed)))
-        while wait([future], HEARTBEAT_S).not_done:
-            yield Working(time.perf_counter() - begin_s)
-        return future.result()
-    except (_Stopped, CancelledError):
-        return None
-    except Exception as error:
-        log.warning("comparing logits failed: %s", type(error).__name__, exc_info=error)
-        return None
-    finally:
-        closed.set()
-        if future is not None:
-            wait([future])  # the turn ends when the model has really ended
-        ticket.leave()
 
 
 def margin(
@@ -130,7 +91,7 @@ def margin(
         logits = _ending_with(loaded, (*prompt_ids, *made), stops)
         return float(logits[one] - logits[other])
 
-    return (yield from _measured(loaded, turnstile, difference, stop))
+    return (yield from untimed(loaded, turnstile, difference, stop))
 
 
 def _ending_with(loaded: LoadedModel, ids: tuple[int, ...], stops: Sequence[threading.Event]) -> torch.Tensor:
@@ -138,7 +99,7 @@ def _ending_with(loaded: LoadedModel, ids: tuple[int, ...], stops: Sequence[thre
     import torch
 
     if any(stop.is_set() for stop in stops):
-        raise _Stopped
+        raise Stopped
     few = {"logits_to_keep": 1} if loaded.model._supports_logits_to_keep() else {}
     with torch.inference_mode():
         return (
@@ -158,7 +119,7 @@ def _gap(
 
     def before_forward(*_: object) -> None:
         if any(stop.is_set() for stop in stops):
-            raise _Stopped
+            raise Stopped
 
     loaded.gate.listener = before_forward
     try:

@@ -26,6 +26,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import checked_choice
 from kvdemo.facts.units import format_bytes, format_count, format_ratio, format_seconds, format_speed
 from kvdemo.palette import MEANINGS, PAPER, of_strategy
+from kvdemo.report.norms_picture import NormsPicture
 from kvdemo.report.reproduce import templates
 from kvdemo.report.work_grid import work_grid
 from kvdemo.shipped import assets_folder
@@ -260,6 +261,7 @@ def replay_fragment(replay: Replay, *, heading: str = "Watch it again") -> Marku
             heading=heading,
             sides=list(zip(replay.sides, grids, strict=True)),
             longest=longest,
+            picture=None if replay.result.norms is None else NormsPicture(replay.result.norms),
             data=data_text(replay.data()),
             format_seconds=format_seconds,
             format_count=format_count,

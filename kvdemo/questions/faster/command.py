@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import CompareSpec
 from kvdemo.experiments.switches import TWO, NewTokens, Rounds, Strategies, System
 from kvdemo.questions.faster.words import DEMONSTRATION_PROMPT
@@ -28,6 +30,12 @@ def compare(
             "--noise", help="how noisy is this machine? run the first strategy beside itself, alone or with others"
         ),
     ] = False,
+    norms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER,HEAD", help="record the lengths of the keys and values there, after the timed runs"
+        ),
+    ] = None,
 ) -> CompareSpec:
     """Is it faster? Two or more cache strategies side by side on one prompt.
 
@@ -43,4 +51,13 @@ def compare(
         fixed_length=not stop_at_end,
         time_budget_s=time_budget,
         noise=noise,
+        norms=None if norms is None else layer_and_head(norms),
     )
+
+
+def layer_and_head(text: str) -> tuple[int, int]:
+    """ "3,1" -> (3, 1); InvalidRequest otherwise."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*,\s*(\d{1,5})\s*", text, re.ASCII)
+    if found is None:
+        raise InvalidRequest("norms", "write a layer and a KV head, both from 0: 3,1")
+    return int(found[1]), int(found[2])

@@ -15,7 +15,7 @@ from kvdemo.components.markup import fragment
 from kvdemo.components.server_fields import server_fields
 from kvdemo.components.wiring import LIGHT, bound
 from kvdemo.errors import KvdemoError
-from kvdemo.experiments.comparison import CompareSpec
+from kvdemo.experiments.comparison import MAX_LAYERS, CompareSpec
 from kvdemo.experiments.pieces import tokens_word
 from kvdemo.experiments.question import Form, FormBackend, Page
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, Message, checked_int
@@ -49,6 +49,9 @@ class CompareForm:
     budget_min: Any = BUDGET_MIN
     fixed_length: Any = True
     system_prompt: Any = ""
+    norms: Any = False
+    layer: Any = 0
+    head: Any = 0
     noise: Any = False
 
     def spec(self, backend: FormBackend) -> CompareSpec:
@@ -65,7 +68,11 @@ class CompareForm:
             system_prompt=self.system_prompt if self.mode == AS_CHAT and isinstance(self.system_prompt, str) else "",
             fixed_length=self.fixed_length is True,
             time_budget_s=budget_s(self.budget_min) if self.until_clear is True else None,
+            norms=self._norms() if self.norms is True and self.noise is not True else None,
         )
+
+    def _norms(self) -> tuple[int, int]:
+        return checked_int("layer", self.layer, 0, MAX_LAYERS), checked_int("head", self.head, 0, MAX_LAYERS)
 
 
 def form(backend: FormBackend, settings: Settings) -> Form:
@@ -113,6 +120,15 @@ def form(backend: FormBackend, settings: Settings) -> Form:
                 label="Fixed length: no end token, every strategy makes exactly as many tokens",
                 elem_id="compare-faster-fixed",
             )
+            with gr.Row(elem_classes="kv-budget-line"):
+                norms = gr.Checkbox(
+                    False,
+                    label="Record how long the keys and values are, after the timed runs",
+                    scale=4,
+                    elem_id="compare-faster-norms",
+                )
+                layer = gr.Number(0, label="layer", scale=1, min_width=80, elem_id="compare-faster-layer")
+                head = gr.Number(0, label="KV head", scale=1, min_width=80, elem_id="compare-faster-head")
             system_prompt = gr.Textbox(
                 label="System prompt, for a chat message", lines=2, max_lines=8, elem_id="compare-faster-system-prompt"
             )
@@ -120,7 +136,20 @@ def form(backend: FormBackend, settings: Settings) -> Form:
         server = server_fields(backend, settings, "compare-faster")
         notice = fragment(elem_id="compare-faster-notice")
     noise, alone = gr.State(False), gr.State(True)
-    fields = [prompt, mode, strategies, new_tokens, rounds, until_clear, budget, fixed, system_prompt]
+    fields = [
+        prompt,
+        mode,
+        strategies,
+        new_tokens,
+        rounds,
+        until_clear,
+        budget,
+        fixed,
+        system_prompt,
+        norms,
+        layer,
+        head,
+    ]
     counted = [prompt, mode, system_prompt]
     counting = bound(count_tokens, backend)
     gr.on([item.change for item in counted], counting, counted, count, trigger_mode="always_last", **LIGHT)

@@ -247,7 +247,12 @@ def request(result: ComparisonResult) -> list[tuple[str, str]]:
         ("rounds asked for", f"{spec.rounds:,}"),
         *([("noise", f"{spec.strategies[0]} once more in every round")] if spec.noise else []),
         ("sampling", sampling),
+        *([("norms recorded", norms_place(*spec.norms))] if spec.norms is not None else []),
     ]
+
+
+def norms_place(layer: int, head: int) -> str:
+    return f"layer {format_count(layer)}, KV head {format_count(head)}, after the timed runs"
 
 
 def remarks(result: ComparisonResult) -> list[str]:
@@ -281,4 +286,5 @@ def command(result: ComparisonResult) -> list[str]:
     words += ["--rounds", str(spec.rounds)]
     words += ["--time-budget", f"{spec.time_budget_s:g}"] if spec.time_budget_s else []
     words += [] if spec.fixed_length else ["--stop-at-end"]
-    return [*words, *(["--noise"] if spec.noise else [])]
+    words += ["--noise"] if spec.noise else []
+    return [*words, *(["--norms", f"{spec.norms[0]},{spec.norms[1]}"] if spec.norms is not None else [])]
