@@ -13,6 +13,7 @@ from kvdemo.experiments.documents import document, dumps
 from kvdemo.questions.recorded import recorded_names, recorded_result
 from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
+from kvdemo.ui.compare.opened import others
 from kvdemo.ui.compare.results import headline_card
 from tests.made_up import result_of
 
@@ -67,7 +68,11 @@ def test_every_question_opens_on_a_recorded_result_and_links_to_the_others_of_it
     result = recorded_result(question.example)
     assert type(result) is question.result
     assert all(type(recorded_result(name)) is question.result for name, _ in question.further)
-    card = headline_card(question, result, "Recorded example", question.further)
-    for name, words in question.further:
-        assert f'<a href="?tab=compare&amp;result={name}">{words}</a>' in card
+    for shown in (question.example, *(name for name, _ in question.further)):
+        beside = others(question, shown)
+        card = headline_card(question, result, "Recorded example", beside)
+        assert len(beside) == len(question.further)
+        for name, words in beside:
+            assert name != shown
+            assert f'<a href="?tab=compare&amp;result={name}">{words}</a>' in card
     assert "Recorded as well" not in headline_card(question, result)

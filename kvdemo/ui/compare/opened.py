@@ -12,7 +12,7 @@ from kvdemo.errors import KvdemoError
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.ui.compare.results import measured_where
 
-__all__ = ["example", "from_file_words", "recorded", "recorded_words"]
+__all__ = ["example", "from_file_words", "others", "recorded", "recorded_words"]
 
 
 def recorded(backend: Backend, name: object) -> AnyResult | None:
@@ -29,6 +29,12 @@ def example(backend: Backend, question: Question[Any, Any]) -> AnyResult | None:
     """What a question shows before any run: its recorded example; None where there is none."""
     found = recorded(backend, question.example)
     return found if isinstance(found, question.result) else None
+
+
+def others(question: Question[Any, Any], name: str) -> tuple[tuple[str, str], ...]:
+    """(name, what it shows) of the question's other recorded results than this one."""
+    named = ((question.example, "the first example"), *question.further)
+    return tuple(item for item in named if item[0] != name)
 
 
 def recorded_words(question: Question[Any, Any], result: AnyResult) -> str:

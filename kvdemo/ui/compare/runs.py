@@ -115,13 +115,14 @@ def shown(
     source: str = "",
     live: str | None = None,
     own: bool = True,
+    further: Sequence[tuple[str, str]] = (),
 ) -> Shown:
     """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran;
-    own: False for a recorded one."""
+    own: False for a recorded one; further: (name, what it shows) of recorded ones beside it."""
     page = question.page()
     chosen = fastest(question, result)
     return Shown(
-        headline=headline_card(question, result, source, () if own else question.further),
+        headline=headline_card(question, result, source, further),
         live=page.finished(result) if live is None else live,
         aside=page.aside(result),
         again=replayed(question, result),

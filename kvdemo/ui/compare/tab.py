@@ -25,7 +25,7 @@ from kvdemo.ui.compare.area import Area, build_area, place_of, show, wire_area
 from kvdemo.ui.compare.beside import Beside, beside_layout, hidden, side_by_side
 from kvdemo.ui.compare.files import read_result
 from kvdemo.ui.compare.in_force import NOT_YET, in_force_line
-from kvdemo.ui.compare.opened import example, from_file_words, recorded, recorded_words
+from kvdemo.ui.compare.opened import example, from_file_words, others, recorded, recorded_words
 from kvdemo.ui.compare.ready import judged, ready_card
 from kvdemo.ui.workload import WorkloadParts, build_workload, user_notices
 
@@ -217,10 +217,12 @@ def seen(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str
 def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> Updates:
     """The recorded result that the address names; the example, when it names the tab alone."""
     asked = request.query_params
-    named = recorded(tab.backend, asked.get("result"))
+    name = asked.get("result")
+    named = recorded(tab.backend, name)
     if named is not None:
         own = question_of(named, tab.table)
-        return {tab.looked: (*looked, own.key), **_shown(tab, named, recorded_words(own, named), own=False)}
+        shown = _shown(tab, named, recorded_words(own, named), own=False, further=others(own, name))
+        return {tab.looked: (*looked, own.key), **shown}
     return updates(_first_look(tab, chosen, looked) if asked.get("tab") == "compare" else {})
 
 
@@ -232,15 +234,19 @@ def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
     recording = example(tab.backend, area.question)
     if recording is None:
         return {tab.looked: (*looked, chosen)}
-    view = runs.shown(tab.backend, area.question, recording, source=recorded_words(area.question, recording), own=False)
+    own = area.question
+    words, beside = recorded_words(own, recording), others(own, own.example)
+    view = runs.shown(tab.backend, own, recording, source=words, own=False, further=beside)
     return {tab.looked: (*looked, chosen), **show(area, view)}
 
 
-def _shown(tab: CompareTab, result: AnyResult, source: str, *, own: bool = True) -> Updates:
+def _shown(
+    tab: CompareTab, result: AnyResult, source: str, *, own: bool = True, further: Sequence[tuple[str, str]] = ()
+) -> Updates:
     """The result on the page of its question, which is turned to; the other questions stay as they are."""
     question = question_of(result, tab.table)
     (area,) = (area for area in tab.areas if area.question is question)
-    view = runs.shown(tab.backend, question, result, source=source, own=own)
+    view = runs.shown(tab.backend, question, result, source=source, own=own, further=further)
     return {**_turned(tab, question.key), **show(area, view)}
 
 
