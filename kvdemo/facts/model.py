@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["NOT_LOADED", "Failed", "Keeping", "Loading", "ModelFacts", "ModelStatus", "Ready", "StrategyRow"]
+__all__ = [
+    "NOT_LOADED",
+    "Failed",
+    "Keeping",
+    "Loading",
+    "ModelFacts",
+    "ModelStatus",
+    "Ready",
+    "StrategyRow",
+    "named_for_a_shell",
+]
 
 Keeping = Literal["crop", "copy", "append", "no"]
 """What a cache that is kept between requests allows: to be shortened, only copied, only continued, nothing."""
 
 NOT_LOADED = "not loaded"
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,14 @@ class ModelFacts:
     attention: str
     revision: str | None = None
     hub_id: str | None = None
+
+
+def named_for_a_shell(hub_id: str | None) -> str:
+    """A model as an engine asks a hub for it; MODEL where that is not known.
+
+    A name may come out of anybody's config.json or result, and somebody pastes the command into a shell.
+    """
+    return hub_id if hub_id is not None and HUB_ID.fullmatch(hub_id) else "MODEL"
 
 
 @dataclass(frozen=True, slots=True)

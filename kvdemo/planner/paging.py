@@ -6,8 +6,7 @@ over all layers; requests = pages / pages of one request. And the commands that 
 
 from __future__ import annotations
 
-import re
-
+from kvdemo.facts.model import named_for_a_shell
 from kvdemo.facts.plans import CACHE_DTYPES, Architecture, MemoryRequest, Paged
 from kvdemo.facts.units import format_count
 from kvdemo.planner.sizes import Sizes
@@ -27,7 +26,6 @@ MOST_AT_ONCE = (
     1024  # of vLLM's command: it makes buffers for each, and starts with no more than tokens of a forward (2,048)
 )
 BATCH_TOKENS = 128  # query tokens of one forward, transformers serve
-HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def paged(architecture: Architecture, request: MemoryRequest, cache_bytes: int | None) -> Paged | None:
@@ -90,7 +88,7 @@ def commands(
     architecture: Architecture, request: MemoryRequest, length: int, at_once: int, num_pages: int, page_bytes: int
 ) -> tuple[tuple[str, str], ...]:
     """(engine, the command that starts it with these limits, listening on this machine only)."""
-    model, size = model_named(architecture), request.page_tokens
+    model, size = named_for_a_shell(architecture.hub_id or architecture.name), request.page_tokens
     eight_bits = request.cache_dtype == "float8"
     # The cache has the model's dtype where nothing else is said, and that decides how much fits.
     dtype = architecture.dtype if eight_bits else request.cache_dtype
@@ -115,10 +113,3 @@ def commands(
         llama = [f"llama-server -m MODEL.gguf --host 127.0.0.1 -c {length * at_once} -np {at_once}"]
         found.append(("llama.cpp", llama))
     return tuple((engine, " ".join(words)) for engine, words in found)
-
-
-def model_named(architecture: Architecture) -> str:
-    """As an engine asks a hub for it; MODEL where that is not known."""
-    # A name may come out of anybody's config.json, and somebody pastes the command into a shell.
-    name = architecture.hub_id or architecture.name
-    return name if HUB_ID.fullmatch(name) else "MODEL"

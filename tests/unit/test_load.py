@@ -18,17 +18,20 @@ from kvdemo.facts.load import ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.results import ArmFailed, Progress
 from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.load.charts import draw, timeline_chart
+from kvdemo.questions.load.code import engine_commands
 from kvdemo.questions.load.command import load as load_command
 from kvdemo.questions.load.document import read
-from kvdemo.questions.load.page import LoadForm
+from kvdemo.questions.load.page import LoadForm, engine_card
 from kvdemo.questions.load.question import LOAD
 from kvdemo.questions.load.run import load
 from kvdemo.questions.load.spec import LoadResult, LoadRound, LoadSpec
 from kvdemo.questions.load.summary import largest_that_meets, summarise_mode
 from kvdemo.questions.load.words import command, headline, remarks
+from kvdemo.questions.recorded import recorded_result
 from kvdemo.settings import Limits
 from kvdemo.ui.compare import runs
 from tests.fake_backend import FakeBackend
+from tests.known import known, sure
 from tests.made_up import load_of
 from tests.many import FIRST_S, STEP_S, many_record
 from tests.scripted import bench_of
@@ -405,3 +408,22 @@ def test_a_run_on_the_page_ends_with_its_headline_charts_and_table() -> None:
     assert "times the throughput" in last.headline
     assert "Padded batch" in last.tables
     assert last.figures[0] is not None
+
+
+def test_an_engine_is_recommended_with_the_command_for_the_model_in_use_and_what_was_measured() -> None:
+    result = sure(LoadResult, recorded_result("load"))
+    commands = engine_commands(result)
+    vllm, _, serve, again = commands.splitlines()
+    longest = max(known(run.prompt_tokens) for one in result.main.runs for run in one.record.runs) + 64
+    assert vllm == (
+        "vllm serve HuggingFaceTB/SmolLM2-135M-Instruct --host 127.0.0.1 --dtype float32 "
+        f"--max-model-len {longest} --max-num-seqs 8"
+    )
+    assert f"--continuous-batching --cb-block-size 16 --cb-num-blocks {8 * -(-longest // 16)} " in serve
+    assert again.endswith("--url http://127.0.0.1:8000")
+    assert "vllm serve HuggingFaceTB" in engine_card(result)
+    evil = dataclasses.replace(
+        result, model=dataclasses.replace(result.model, hub_id="owner/name; rm -rf ~", dtype="$(rm -rf ~)")
+    )
+    assert "rm -rf" not in engine_commands(evil)
+    assert "vllm serve MODEL --host 127.0.0.1" in engine_commands(evil)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from kvdemo.components.form_parts import run_line
 from kvdemo.components.form_values import budget_s, lengths, notice, refusal, typed_number
-from kvdemo.components.markup import fragment
+from kvdemo.components.markup import code_block, fragment, text
 from kvdemo.components.prompt_source import SHIPPED, TYPED, UPLOADED, choose_file, chosen_prompts, uploaded_prompts
 from kvdemo.components.server_fields import server_fields
 from kvdemo.components.so_far import SoFar
@@ -21,7 +22,8 @@ from kvdemo.facts.load import MAX_REQUESTS
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, checked_int, checked_number
 from kvdemo.facts.workload import Workload
 from kvdemo.questions.load import words
-from kvdemo.questions.load.spec import HERE, LoadSpec
+from kvdemo.questions.load.code import WHEN, engine_commands
+from kvdemo.questions.load.spec import HERE, LoadResult, LoadSpec
 from kvdemo.settings import Settings
 
 __all__ = ["PAGE", "LoadForm", "form"]
@@ -175,11 +177,23 @@ def uploaded(limit_bytes: int, rows: Any, place: Any, path: Any) -> dict[Any, An
     return {rows: found.rows, place: notice(f"{name[:80]}: {len(found.rows):,} prompts.")}
 
 
+def engine_card(result: LoadResult) -> str:
+    """When to leave this page for an engine, and with which command."""
+    commands = engine_commands(result)
+    if not commands:
+        return ""
+    return Markup(
+        '<div class="kv-card kv-verdict"><h2 class="kv-card-title">When is it time for a serving engine?</h2>'
+        '<p class="kv-small">{}</p>{}</div>'
+    ).format(text(WHEN), code_block(commands, wrapped=True))
+
+
 PAGE = Page(
     form=form,
     read=lambda backend, *values: LoadForm(*values).spec(backend),
     figures=("timeline", "pages", "throughput", "latency"),
     live=lambda _spec, _rows: SoFar(words.so_far),
+    aside=engine_card,
     labels={
         "requests": "Requests at once",
         "modes": "Served how?",

@@ -204,7 +204,7 @@ def open_points(result: LoadResult, decision: CacheDecision | None) -> list[str]
             if result.spec.rate_per_s is not None
             else ["Requests that arrive one after the other: these came all together."]
         ),
-        "A serving engine of its own process: this one ran beside the program that measured it.",
+        "A serving engine in a process of its own, which --url asks the same: this one ran beside the program that measured it.",
     ]
 
 
