@@ -20,7 +20,7 @@ from kvdemo.experiments.attempt import Alive
 from kvdemo.experiments.bench import Bench
 from kvdemo.experiments.comparison import ENDPOINT_ARM, endpoint_row
 from kvdemo.experiments.question import Question
-from kvdemo.facts.endpoint import NOT_REPORTED, Endpoint, ServedModel
+from kvdemo.facts.endpoint import NOT_REPORTED, TEMPLATE_TOKENS, Counters, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, Waiting, Working
 from kvdemo.facts.load import Arrival, ManyFinished, ManyRecord, ManyRequest
 from kvdemo.facts.model import ModelFacts
@@ -79,7 +79,7 @@ class Served:
         for event in self.run(request, salt=new_salt()):
             if isinstance(event, Finished):
                 record = event.record
-                if (record.reused_tokens or 0) >= max(1.0, WARM_SHARE * (record.prompt_tokens or 0)):
+                if beyond_template(record) >= max(1.0, WARM_SHARE * (record.prompt_tokens or 0)):
                     yield replace(event, record=replace(record, notices=(*record.notices, WARM)))
                     continue
             yield event
@@ -179,7 +179,7 @@ def served(
         client.close()
 
 
-def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
+def endpoint_bench(served: Served, settings: Settings, *, fresh: bool, page_tokens: int | None = None) -> Bench:
     """The bench for a question. fresh: every prompt that is timed begins as no other did; else the question does it itself."""
 
     def count(request: GenerationRequest) -> int:
@@ -208,6 +208,7 @@ def endpoint_bench(served: Served, settings: Settings, *, fresh: bool) -> Bench:
         count=count,
         run_many=lambda request: served.many(request, fresh=fresh),
         share=lambda prompts, _strategy, new_tokens: ServedPrefix(served, prompts, new_tokens),
+        page_tokens=page_tokens,
         stop=served.stop.is_set,
         limit_s=settings.limits.compare_budget_s,
     )
@@ -231,23 +232,35 @@ def answers_from(question: Question[Any, Any], spec: Any, server: Served, settin
     """
     assert question.at_endpoint is not None, "asked before"
     cold = question.cold and question.needs != "endpoint"
-    bench = endpoint_bench(server, settings, fresh=question.needs != "endpoint")
-    before = server.client.counters(server.stop) if cold else None
+    before = server.client.counters(server.stop)
+    pages = before.page_tokens if before is not None else None
+    bench = endpoint_bench(server, settings, fresh=question.needs != "endpoint", page_tokens=pages)
     for step in question.run(question.at_endpoint(spec), bench):
         if not isinstance(step, question.result):
             yield step
             continue
-        after = server.client.counters(server.stop) if before is not None else None
-        share = after.hit_share_since(before) if before is not None and after is not None else None
-        yield as_warm(step) if cold and was_warm(question, step, share) else step
+        after = server.client.counters(server.stop) if cold and before is not None else None
+        yield as_warm(step) if cold and was_warm(question, step, before, after) else step
 
 
-def was_warm(question: Question[Any, Any], result: Any, counted: float | None) -> bool:
-    """Did the server reuse a hundredth or more of prompts that were new to it? By its counters, or by what it said of each."""
-    runs = [run for _, run in question.runs(result) if run.reused_tokens is not None and run.prompt_tokens]
-    prompts = sum(run.prompt_tokens or 0 for run in runs)
-    said = sum(run.reused_tokens or 0 for run in runs) / prompts if prompts else 0.0
+def was_warm(question: Question[Any, Any], result: Any, before: Counters | None, after: Counters | None) -> bool:
+    """Did the server reuse a hundredth or more of prompts that were new to it? By its counters, or by what it said of each.
+
+    What a chat template puts in front of everybody's prompts is left out: no salt stands before it.
+    """
+    runs = [run for _, run in question.runs(result)]
+    known = [run for run in runs if run.reused_tokens is not None and run.prompt_tokens]
+    prompts = sum(run.prompt_tokens or 0 for run in known)
+    said = sum(beyond_template(run) for run in known) / prompts if prompts else 0.0
+    counted = None
+    if before is not None and after is not None:
+        counted = after.hit_share_since(before, apart=TEMPLATE_TOKENS * len(runs))
     return max(said, counted or 0.0) >= WARM_SHARE
+
+
+def beyond_template(run: RunRecord) -> int:
+    """Tokens that it says were reused, but for what a template may have put in front."""
+    return max(0, (run.reused_tokens or 0) - TEMPLATE_TOKENS)
 
 
 def as_warm(value: Any) -> Any:

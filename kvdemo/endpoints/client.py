@@ -32,6 +32,7 @@ COUNTERS = {
     "cache_use": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
 }
 SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{[^\n]*\})?[ \t]+([0-9.eE+-]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
+PAGES = re.compile(r'^vllm:cache_config_info\{[^\n]*\bblock_size="(\d{1,5})"', re.MULTILINE)
 MOST_NAME = 300
 A_SECRET = 16  # characters: what is shorter may be a word, which an answer may hold as it likes
 
@@ -405,11 +406,16 @@ def counters_in(text: str) -> Counters | None:
             if math.isfinite(number := float(value)):
                 samples.setdefault(name, []).append(number)
     found = {field: next((samples[name] for name in names if name in samples), []) for field, names in COUNTERS.items()}
-    if not any(found.values()):
+    pages = PAGES.search(text)
+    page_tokens = int(pages[1]) or None if pages else None
+    if not any(found.values()) and page_tokens is None:
         return None
     queries, hits, use = (found[field] for field in ("prefix_queries", "prefix_hits", "cache_use"))
     return Counters(
-        sum(queries) if queries else None, sum(hits) if hits else None, sum(use) / len(use) if use else None
+        sum(queries) if queries else None,
+        sum(hits) if hits else None,
+        sum(use) / len(use) if use else None,
+        page_tokens,
     )
 
 

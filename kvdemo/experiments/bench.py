@@ -106,6 +106,7 @@ class Bench:
     tokens        the tokenizer and its template, whole conversations with tools; None: it stays with the model
     prefill_tokens_per_s   of the loaded model, where a question has measured it; None: not known
     noise         of this machine, where it was measured
+    page_tokens   of a page of the cache that a server keeps; None: it does not say, or keeps none
     limit_s       the operator's: no new run begins after it
     """
 
@@ -127,6 +128,7 @@ class Bench:
     tokens: Tokens | None = None
     prefill_tokens_per_s: float | None = None
     noise: Noise | None = None
+    page_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     stop: Stop = never
     limit_s: float | None = None

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from kvdemo.errors import InvalidRequest
 from kvdemo.facts.requests import checked_text
 
-__all__ = ["NOT_REPORTED", "Counters", "Endpoint", "ServedModel"]
+__all__ = ["NOT_REPORTED", "TEMPLATE_TOKENS", "Counters", "Endpoint", "ServedModel"]
 
 NOT_REPORTED = "not reported"
+TEMPLATE_TOKENS = 64  # what a chat template may put before a prompt of ours, and what may be reused of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,18 @@ class Counters:
 
     prefix_queries, prefix_hits   tokens of prompts that were looked up in the prefix cache, and found there
     cache_use                     share of the cache that is in use now, 0 to 1
+    page_tokens                   of a page of its cache
     """
 
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     cache_use: float | None = None
+    page_tokens: int | None = None
 
-    def hit_share_since(self, before: Counters) -> float | None:
-        """Hits per token looked up since then; None where nothing was counted."""
+    def hit_share_since(self, before: Counters, *, apart: int = 0) -> float | None:
+        """Hits per token looked up since then; None where nothing was counted. apart: hits that are left out."""
         if None in (self.prefix_queries, self.prefix_hits, before.prefix_queries, before.prefix_hits):
             return None
         asked = (self.prefix_queries or 0) - (before.prefix_queries or 0)
-        return ((self.prefix_hits or 0) - (before.prefix_hits or 0)) / asked if asked > 0 else None
+        hits = max(0.0, (self.prefix_hits or 0) - (before.prefix_hits or 0) - apart)
+        return hits / asked if asked > 0 else None

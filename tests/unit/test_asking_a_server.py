@@ -42,7 +42,7 @@ def backend() -> Iterator[Backend]:
 
 def warm(asked: Asked, usage: Usage) -> Iterator[str]:
     """Says of every prompt that a half of it was reused."""
-    usage.prompt_tokens, usage.cached_tokens = 100, 50
+    usage.prompt_tokens, usage.cached_tokens = 1000, 500
     yield from (f" {at}" for at in range(asked.max_tokens))
 
 
@@ -123,6 +123,22 @@ def test_no_request_takes_longer_than_the_operator_allows_a_run() -> None:
         *_, last = server.run(GenerationRequest("Hi", 3, timeout_s=3600.0))
         client.close()
     assert sure(Finished, last).reason == "timed_out"
+
+
+def test_the_beginning_of_a_template_that_every_prompt_has_is_not_warm(backend: Backend) -> None:
+    """No salt stands before it, and an engine with small pages reuses it: two pages of 16 here, of prompts of 70 tokens."""
+
+    def with_template(asked: Asked, usage: Usage) -> Iterator[str]:
+        usage.prompt_tokens, usage.cached_tokens = 70, 32
+        yield from (f" {at}" for at in range(asked.max_tokens))
+
+    with serving(with_template) as url:
+        *_, last = backend.ask(
+            LoadSpec((PromptRow("Why?", "one"),), requests=2, max_new_tokens=3, rounds=2), endpoint=Endpoint(url)
+        )
+    result = sure(LoadResult, last)
+    assert result.comparisons
+    assert not any("Warm" in notice for one in result.main.runs for run in one.record.runs for notice in run.notices)
 
 
 def test_a_question_for_the_model_here_is_not_asked_of_a_server(backend: Backend) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from kvdemo.errors import InvalidRequest
-from kvdemo.experiments.documents import dumps
+from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
 from kvdemo.facts.events import GenerationEvent, Working
 from kvdemo.facts.load import ManyRequest
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import Progress
-from kvdemo.questions.documents import any_document
+from kvdemo.questions.documents import any_document, from_any_document
 from kvdemo.questions.endpoint import words
 from kvdemo.questions.endpoint.message import message
 from kvdemo.questions.endpoint.question import ENDPOINT
@@ -61,7 +61,20 @@ def test_a_server_that_says_no_usage_is_judged_by_its_times() -> None:
 def test_what_it_reports_as_reused_is_said_beside_the_times() -> None:
     found = judgements(checked(EngineBehind(reports=True)))["prefix_reuse"]
     assert found.verdict == "in use"
-    assert re.search(r"The server reports 9\d % of the known prompts as reused", found.evidence)
+    assert re.search(
+        r"The server reports [\d,]+ tokens as reused of about [\d,]+ that could be \(9\d %", found.evidence
+    )
+
+
+def test_a_server_that_reuses_every_whole_page_is_said_to_reuse_all_that_could_be() -> None:
+    """Its pages are of 16 tokens, and of 510 tokens 490 are in common: 480 in whole pages."""
+    result = checked(EngineBehind(reports=True), page_tokens=16)
+    found = judgements(result)["prefix_reuse"]
+    assert "2,880 tokens as reused of about 2,880 in the whole pages of 16 that could be (100 %)" in found.evidence
+    assert " times (" in found.evidence, "beside the change in time"
+    written = any_document(result)
+    assert written["hit_efficiency"] == 1.0
+    assert from_any_document(loads(dumps(written).encode())) == result
 
 
 def test_growth_inside_an_answer_is_measured_against_the_prompt() -> None:

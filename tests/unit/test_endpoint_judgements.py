@@ -209,7 +209,9 @@ def test_without_a_prefill_that_can_be_seen_no_gain_is_no_answer(short_s: float 
 def test_hits_that_are_reported_are_said_beside_the_times() -> None:
     found = prefix_reuse(prefixes_of(8.0, cold_hits=0, warm_hits=960), 0.09)
     assert found.verdict == "in use"
-    assert "reports 96 %" in found.evidence
+    assert "5,760 tokens as reused of about 5,880 that could be (98 %; its page size is not reported)" in found.evidence
+    paged = prefix_reuse(prefixes_of(8.0, cold_hits=0, warm_hits=960), 0.09, page_tokens=128)
+    assert "5,760 tokens as reused of about 5,376 in the whole pages of 128 that could be (100 %)" in paged.evidence
 
 
 def test_reported_hits_without_a_gain_that_can_be_seen_count_and_are_no_gain() -> None:

@@ -624,6 +624,20 @@ def test_counters_are_those_of_the_metrics_and_none_without() -> None:
         assert client_of(played).counters() is None
 
 
+def test_the_page_of_a_cache_is_read_from_the_engines_own_labels() -> None:
+    said = 'vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="0"} 1.0\n'
+    assert counters_in(said) == Counters(page_tokens=128)
+    for other in ("None", "0", "-16", "9" * 9):
+        assert counters_in(said.replace('"128"', f'"{other}"')) is None
+
+
+def test_what_a_template_puts_in_front_of_every_prompt_is_left_out_of_the_hits() -> None:
+    before, after = Counters(100.0, 0.0), Counters(300.0, 64.0)
+    assert after.hit_share_since(before) == 0.32
+    assert after.hit_share_since(before, apart=32) == 0.16
+    assert after.hit_share_since(before, apart=128) == 0.0
+
+
 def test_counters_of_sglang_and_of_several_engines_behind_one_address() -> None:
     several = 'vllm:prefix_cache_queries_total{engine="0"} 100\nvllm:prefix_cache_queries_total{engine="1"} 24.0\n'
     assert counters_in(several) == Counters(prefix_queries=124.0)

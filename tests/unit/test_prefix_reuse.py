@@ -12,7 +12,7 @@ from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.pieces import plain
 from kvdemo.facts.events import Working
-from kvdemo.facts.records import RunRecord
+from kvdemo.facts.records import Reported, RunRecord
 from kvdemo.facts.requests import GenerationRequest
 from kvdemo.facts.results import ArmEvent, PreparedPrefix, Progress
 from kvdemo.questions.documents import any_document, from_any_document
@@ -55,6 +55,24 @@ def play(spec: PrefixSpec, kept_script: Any = kept, **options: Any) -> tuple[lis
     *steps, result = prefix_reuse(spec, bench_of(noting("fresh", fresh), share=prefix.share, clock=clock, **options))
     assert isinstance(result, PrefixResult)
     return steps, result, order
+
+
+@pytest.mark.parametrize(("page", "could"), [(16, "480 in the whole pages of 16"), (None, "493 that could be")])
+def test_a_servers_hits_are_of_what_could_be_shared_and_stand_beside_the_times(page: int | None, could: str) -> None:
+    """Of 500 tokens two are the question's, by its share of the text, and five end the template."""
+    spec = PrefixSpec("s" * 2000, ("q" * 8,), max_new_tokens=3)
+
+    def said(request: GenerationRequest, earlier: int) -> RunRecord:
+        return replace(kept(request, earlier), prompt_tokens=500, reused_tokens=480, reported=Reported(500, 3, 480))
+
+    _, result, _ = play(spec, said, page_tokens=page)
+    headline = plain(prefix_headline(result))
+    assert "49.0 ms to the first token with the prefix kept, 549 ms without" in headline
+    assert f"It reports 480 tokens as reused of about {could}" in headline
+    assert "a hit rate is not a speed-up" in headline
+    written = any_document(result)
+    assert written["hit_efficiency"] == pytest.approx(1.0 if page else 480 / 493)
+    assert from_any_document(loads(dumps(written).encode())) == result
 
 
 def spec_of(count: int = 6, **changes: Any) -> PrefixSpec:

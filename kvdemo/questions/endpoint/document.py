@@ -6,11 +6,13 @@ from typing import Any
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import check_run, read_head, run_document
+from kvdemo.experiments.hits import hit_efficiency
 from kvdemo.experiments.json_documents import decoded, encoded
 from kvdemo.facts.records import RunRecord
+from kvdemo.questions.endpoint.judgement import warm_hits
 from kvdemo.questions.endpoint.message import message
 from kvdemo.questions.endpoint.spec import AtOnce, Ended, EndpointResult, EndpointSpec
-from kvdemo.questions.endpoint.timings import judgements
+from kvdemo.questions.endpoint.timings import judgements, prefix_pairs
 
 __all__ = ["document", "read"]
 
@@ -29,6 +31,8 @@ def document(result: EndpointResult) -> dict[str, Any]:
         },
         "requests_sent": result.requests_sent,
         "tokens_used": result.tokens_used,
+        "page_tokens": result.page_tokens,
+        "hit_efficiency": hit_efficiency(warm_hits(prefix_pairs(result)), result.page_tokens),
         "message": message(result),
         "lengths": [run_document(run) for run in result.lengths],
         "runs": [run_document(run) for run in result.runs],
@@ -53,6 +57,7 @@ def read(data: dict[str, Any]) -> EndpointResult:
         requests_sent=_count(data, "requests_sent"),
         tokens_used=_count(data, "tokens_used"),
         stopped_because=head.stopped_because,
+        page_tokens=decoded(int | None, data.get("page_tokens"), "page_tokens"),
     )
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kvdemo.experiments.hits import TEMPLATE_END_TOKENS, Hit, hit_words
 from kvdemo.experiments.statistics import MIN_ROUNDS, Interval, median, order_statistic_interval
+from kvdemo.facts.endpoint import TEMPLATE_TOKENS
 from kvdemo.facts.units import format_count, format_ratio, format_seconds
 from kvdemo.questions.endpoint.spec import Judgement
 
@@ -23,6 +25,7 @@ __all__ = [
     "overlap",
     "percent",
     "prefix_reuse",
+    "warm_hits",
 ]
 
 KEPT_BELOW, RECOMPUTED_ABOVE = 0.2, 0.5  # of what a recomputation would add to every step
@@ -32,7 +35,7 @@ REUSED_ABOVE, FRESH_BELOW = 1.2, 1.1  # first token, cold over warm
 TOGETHER_ABOVE, ALONE_BELOW = 1.5, 1.2  # tokens a second, many over one
 OVERLAP_ABOVE, OVERLAP_BELOW = 1.3, 1.15  # answers that arrive at the same time
 FRESH_HITS = 0.01  # of a fresh prompt: from here on it is no fresh prompt to the server
-TEMPLATE_TOKENS = 64  # what a chat template may put before a fresh prompt, and what may be reused of it
+OWN_TOKENS = 15 + TEMPLATE_END_TOKENS  # with which a prompt ends that begins as another did: from its list's number on
 
 ASK = "Whoever runs it can say; the message asks."
 
@@ -186,7 +189,12 @@ def _share(pair: CachePair, tokens_a_piece: float) -> float:
 # --- does it reuse prefixes? -----------------------------------------------------------------------------------------
 
 
-def prefix_reuse(pairs: Sequence[PrefixPair], short_ttft_s: float | None = None, trouble: str = "") -> Judgement:
+def prefix_reuse(
+    pairs: Sequence[PrefixPair],
+    short_ttft_s: float | None = None,
+    trouble: str = "",
+    page_tokens: int | None = None,
+) -> Judgement:
     """Does a beginning that was sent before save its prefill? The ratio is the first token's time, cold over warm.
 
     short_ttft_s: the first token of a short prompt, the most that reuse could save down to; None: not known.
@@ -205,7 +213,7 @@ def prefix_reuse(pairs: Sequence[PrefixPair], short_ttft_s: float | None = None,
     evidence = (
         f"A prompt of {tokens} tokens took {format_seconds(cold_s)} to its first token with a new beginning and "
         f"{format_seconds(warm_s)} with one that was sent before: {format_ratio(ratio)} times ({_between(around)} over "
-        f"{len(pairs)} pairs). {_reported(hits)}"
+        f"{len(pairs)} pairs). {_reported(pairs, page_tokens)}"
     )
     figures = (ratio, around.low, around.high)
     if around.low > REUSED_ABOVE:
@@ -229,12 +237,17 @@ def prefix_reuse(pairs: Sequence[PrefixPair], short_ttft_s: float | None = None,
     return Judgement("cannot tell", f"{evidence} {why}", *figures, f"{settle} {ASK}")
 
 
-def _reported(hits: Sequence[tuple[int, int]]) -> str:
+def warm_hits(pairs: Sequence[PrefixPair]) -> list[Hit]:
+    """What was reported of the known beginnings."""
+    return [Hit(pair.warm_hits, pair.prompt_tokens, OWN_TOKENS) for pair in pairs]
+
+
+def _reported(pairs: Sequence[PrefixPair], page_tokens: int | None) -> str:
     """What the server says itself. A 0 may be a constant: it counts as not said."""
-    if not any(found for found, _ in hits):
+    if not any(pair.warm_hits for pair in pairs):
         return "The server reports no reused tokens."
-    share = sum(found for found, _ in hits) / max(1, sum(tokens for _, tokens in hits))
-    return f"The server reports {percent(share)} of the known prompts as reused."
+    said = hit_words(warm_hits(pairs), page_tokens)
+    return f"The server reports {said}, all pairs together: a hit rate is not a speed-up, the times are."
 
 
 # --- does it serve requests together? --------------------------------------------------------------------------------

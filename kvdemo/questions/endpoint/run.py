@@ -104,6 +104,7 @@ class Check:
             requests_sent=self.budget.requests_sent,
             tokens_used=self.budget.tokens_used,
             stopped_because=ended,
+            page_tokens=self.bench.page_tokens,
         )
 
     def parts(self, sizes: Sizes | None) -> list[tuple[Subject, Callable[[], Iterator[Step]]]]:

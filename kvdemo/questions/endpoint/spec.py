@@ -95,6 +95,7 @@ class EndpointResult:
                    beginning the server has not seen, or has
     at_once        several together
     tokens_used    of prompts and answers; estimated where the server does not say
+    page_tokens    of a page of its cache; None: not reported
     """
 
     spec: EndpointSpec
@@ -106,6 +107,7 @@ class EndpointResult:
     requests_sent: int
     tokens_used: int
     stopped_because: Ended = "measured"
+    page_tokens: int | None = None
 
     def arm(self, key: str) -> tuple[RunRecord, ...]:
         """The runs of an arm that count."""

@@ -33,7 +33,9 @@ def judgements(result: EndpointResult) -> dict[Subject, Judgement]:
     short_s = median(run.ttft_s for run in result.arm("short"))
     return {
         "kv_cache": kv_cache(cache_pairs(result), trouble_of(result, "short", "long")),
-        "prefix_reuse": prefix_reuse(prefix_pairs(result), short_s, trouble_of(result, "cold", "warm")),
+        "prefix_reuse": prefix_reuse(
+            prefix_pairs(result), short_s, trouble_of(result, "cold", "warm"), result.page_tokens
+        ),
         "batching": batching(concurrency(result), trouble_together(result)),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvdemo.experiments.documents import check_run, read_head, run_document
+from kvdemo.experiments.hits import hit_efficiency
 from kvdemo.experiments.json_documents import decoded, encoded
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.results import PreparedPrefix
@@ -22,7 +23,8 @@ def document(result: PrefixResult) -> dict[str, Any]:
         {**encoded(pair), "fresh": run_document(pair.fresh), "kept": run_document(pair.kept), "saved_s": pair.saved_s}
         for pair in result.pairs
     ]
-    return {**own, "pairs": encoded(pairs)}
+    efficiency = hit_efficiency(result.hits, result.page_tokens)
+    return {**own, "hit_efficiency": efficiency, "pairs": encoded(pairs)}
 
 
 def read(data: dict[str, Any]) -> PrefixResult:
@@ -43,4 +45,5 @@ def read(data: dict[str, Any]) -> PrefixResult:
         environment=head.environment,
         warmups=warmups,
         stopped_because=head.stopped_because,
+        page_tokens=decoded(int | None, data.get("page_tokens"), "page_tokens"),
     )

@@ -95,6 +95,7 @@ def prefix_reuse(spec: PrefixSpec, bench: Bench) -> Iterator[Step | PrefixPair |
             environment=bench.environment,
             warmups=tuple(rounds.of_round(0).values()),
             stopped_because="questions" if reason == "rounds" or reason == "clear" else reason,
+            page_tokens=bench.page_tokens,
         )
 
     return steps()
@@ -109,6 +110,7 @@ def summarise_prefix(
     environment: Environment,
     warmups: Sequence[RunRecord] = (),
     stopped_because: Ended = "questions",
+    page_tokens: int | None = None,
 ) -> PrefixResult:
     """What do these questions say about keeping the prefix?"""
     counted = [pair for pair in pairs if pair.counts]
@@ -129,6 +131,7 @@ def summarise_prefix(
         pays_after=pays_after(prefix.prepare_s, median(pair.saved_s for pair in counted)),
         warmups=tuple(warmups),
         stopped_because=stopped_because,
+        page_tokens=page_tokens,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import Verdict
+from kvdemo.experiments.hits import TEMPLATE_END_TOKENS, Hit
 from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import (
@@ -84,6 +85,7 @@ class PrefixResult:
 
     pays_after       smallest number of questions whose time saved (median) covers preparing the prefix; None: never, or not known
     fresh_ttft_s     first-token times over the questions; kept_ttft_s: with the prefix kept, its copy included
+    page_tokens      of a page of a server's cache; None: not reported, or no server
     """
 
     spec: PrefixSpec
@@ -100,3 +102,18 @@ class PrefixResult:
     pays_after: int | None
     warmups: tuple[RunRecord, ...] = ()
     stopped_because: Ended = "questions"
+    page_tokens: int | None = None
+
+    @property
+    def hits(self) -> list[Hit]:
+        """What a server said of the questions whose beginning it had; their own ends by their share of the text."""
+        system = len(self.spec.system_prompt)
+        return [
+            Hit(
+                pair.kept.reused_tokens,
+                tokens,
+                tokens * len(pair.question) / (system + len(pair.question)) + TEMPLATE_END_TOKENS,
+            )
+            for pair in self.pairs
+            if pair.counts and pair.kept.reported is not None and (tokens := pair.kept.prompt_tokens)
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvdemo.experiments.hits import hit_words
 from kvdemo.experiments.pieces import Pieces, asked_rows, between_words, decision_open, ended_words, factor, scope_words
 from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.units import format_bytes, format_count, format_seconds
@@ -55,16 +56,13 @@ def headline(result: PrefixResult) -> Pieces:
 
 
 def _reported(result: PrefixResult) -> str:
-    """Of a server: how much of the prompts it says that it reused, beside the change in time; "" for the model here."""
-    kept = [pair.kept for pair in result.pairs if pair.counts and pair.kept.reported is not None]
-    if not kept:
+    """Of a server: how much of what it could it says that it reused, beside the change in time; "" for the model here."""
+    if not any(pair.counts and pair.kept.reported is not None for pair in result.pairs):
         return ""
-    said = [run for run in kept if run.reused_tokens is not None and run.prompt_tokens]
+    said = hit_words(result.hits, result.page_tokens)
     if not said:
         return " How much it reused is not reported: the times are all there is."
-    reused, prompts = sum(run.reused_tokens or 0 for run in said), sum(run.prompt_tokens or 0 for run in said)
-    share = f"{format_count(reused)} of {format_count(prompts)} prompt tokens ({100 * reused / prompts:.0f} %)"
-    return f" It reports {share} as reused: a hit rate is not a speed-up, the times are."
+    return f" It reports {said}: a hit rate is not a speed-up, the times are."
 
 
 def _ended(result: PrefixResult) -> Pieces:
