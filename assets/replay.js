@@ -132,6 +132,7 @@
         guessed = true;
         guesses = skipped ? null : [faster.value, less ? less.value : ""];
         guess.remove();
+        play.focus(); // what had the focus is gone
         run();
       };
       const go = make("button", "kv-replay-button", "Play");

@@ -23,7 +23,19 @@ from kvdemo.facts.results import Environment, Progress
 from kvdemo.facts.workload import Workload
 from kvdemo.settings import Settings
 
-__all__ = ["AnyResult", "Form", "FormBackend", "Live", "Needs", "Page", "Picker", "Question", "Starts", "Words"]
+__all__ = [
+    "WATCHED",
+    "AnyResult",
+    "Form",
+    "FormBackend",
+    "Live",
+    "Needs",
+    "Page",
+    "Picker",
+    "Question",
+    "Starts",
+    "Words",
+]
 
 Needs = Literal["model", "tokenizer", "nothing", "endpoint"]
 
@@ -129,6 +141,10 @@ class Live(Protocol):
 
     def ended(self) -> str:
         """What of it stays beside the result."""
+
+
+WATCHED = "watched"
+"""The key of the picker that says which arm is watched again beside the first; it changes no chart."""
 
 
 @dataclass(frozen=True, slots=True)

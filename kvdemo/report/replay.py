@@ -216,10 +216,10 @@ def replay_of(result: ComparisonResult, arm: str | None = None) -> Replay | None
     return None
 
 
-def replay_within(question: Question[Any, Any], result: AnyResult) -> Replay | None:
+def replay_within(question: Question[Any, Any], result: AnyResult, arm: str | None = None) -> Replay | None:
     """Of a result that is one comparison; None for one of many lengths or prompts, where no pair stands for the whole."""
     one = question.comparison(result)
-    return replay_of(one) if one is not None and one is result else None
+    return replay_of(one, arm) if one is not None and one is result else None
 
 
 def ratio_of(one: RunRecord, other: RunRecord) -> float:

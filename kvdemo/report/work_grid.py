@@ -27,9 +27,10 @@ def work_grid(run: RunRecord) -> Markup:
         end = max(read + computed for read, computed in group)
         for kind, low, high in (("read", 0, read), ("computed", read, end)):
             if high > low:
+                width = max((high - low) * wide, 1.0)  # one position of thousands is still seen, at the very end, too
                 bars.append(
                     Markup('<rect class="kv-{}" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>').format(
-                        kind, low * wide, at * tall, max((high - low) * wide, 1.0), max(tall - 0.4, 0.4)
+                        kind, min(low * wide, WIDTH - width), at * tall, width, max(tall - 0.4, 0.4)
                     )
                 )
     words = f"{format_count(run.total_computed)} positions computed in {format_count(len(forwards))} steps"

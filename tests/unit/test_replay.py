@@ -15,11 +15,15 @@ from kvdemo.cli.main import main
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult
 from kvdemo.experiments.documents import document, dumps
+from kvdemo.experiments.pieces import plain
 from kvdemo.facts.events import Finished
 from kvdemo.facts.records import LayerBytes, RunRecord
 from kvdemo.facts.requests import GenerationRequest
+from kvdemo.facts.steps import CacheNorms
 from kvdemo.generation.stream import stream
 from kvdemo.generation.turnstile import Turnstile
+from kvdemo.questions.recorded import recorded_names, recorded_result
+from kvdemo.questions.table import question_of
 from kvdemo.report.replay import Side, replay_fragment, replay_holder, replay_html, replay_of
 from kvdemo.report.report import report_html
 from kvdemo.report.work_grid import MOST_ROWS, work_grid
@@ -169,6 +173,16 @@ def test_the_grid_is_a_triangle_and_a_diagonal_in_sixty_rows_at_the_most(new_tok
     assert f"{replay.sides[1].run.total_computed:,} positions computed" in cached
 
 
+def test_the_newest_position_of_a_long_text_is_seen_whole_to_its_last_step() -> None:
+    replay = replay_of(result_of(rounds=1, new_tokens=48, prompt_tokens=1700))
+    assert replay is not None
+    bars = re.findall(
+        r'class="kv-computed" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', str(work_grid(replay.sides[1].run))
+    )
+    assert len(bars) == 48
+    assert all(float(width) >= 1 and float(x) + float(width) <= 300.05 for x, width in bars)
+
+
 def test_text_comes_with_its_tokens_as_recorded_else_evenly() -> None:
     known = run_of(times_s=(0.1, 0.2, 0.3), text="ab cd", text_ends=(0, 2, 4))
     assert Side("a", "a", "", known).text_ends == (0, 2, 5)
@@ -207,6 +221,33 @@ def test_the_file_stays_small_however_long_the_answers() -> None:
     result = with_layers(result_of(rounds=1, new_tokens=4000))
     long = replace(result, runs=tuple(replace(run, text="word <b> " * 20_000) for run in result.runs))
     assert len(shown(long).encode()) < MAX_FILE_BYTES
+
+
+def test_every_recorded_comparison_fits_into_a_small_file_whichever_arm_is_watched() -> None:
+    seen = []
+    for name in recorded_names():
+        result = recorded_result(name)
+        question = question_of(result)
+        one = question.comparison(result)
+        if one is None or one is not result:
+            continue
+        for arm in one.spec.arms[1:]:
+            page = replay_html(
+                one, headline=plain(question.words.headline(result)), scope=question.words.scope(result), arm=arm
+            )
+            assert len(page.encode()) < MAX_FILE_BYTES, name
+            assert one.row(arm).label in page
+            seen.append(name)
+    assert {"compare", "strategies"} <= set(seen)
+
+
+def test_a_long_prompt_with_norms_of_every_position_fits_into_a_small_file() -> None:
+    arms = ("none", "dynamic", "static", "static-compiled", "fp8")
+    long = with_layers(result_of(arms, rounds=6, new_tokens=48, prompt_tokens=1700, prompt="word " * 1700))
+    lengths = tuple(10 + at / 7 for at in range(1747))
+    long = replace(long, norms=CacheNorms(3, 1, 0, lengths, lengths))
+    for arm in arms[1:]:
+        assert len(shown(long, arm).encode()) < MAX_FILE_BYTES
 
 
 def test_a_real_run_tells_its_shapes_and_where_its_text_ends() -> None:

@@ -11,17 +11,20 @@ import pytest
 import torch
 
 from kvdemo.backend import Backend
+from kvdemo.facts.decision import InspectSpec
 from kvdemo.facts.events import Finished
 from kvdemo.facts.plans import MeasuredPoint
 from kvdemo.facts.requests import MeasureSpec, Message
 from kvdemo.facts.steps import CacheLook, Stepped
-from kvdemo.models.source import resolve
+from kvdemo.models.source import ModelSource, resolve
 from kvdemo.models.tiny_window import tiny_window_model
+from kvdemo.models.tokenizer import load_tokenizer
 from kvdemo.planner import catalog
 from kvdemo.report.reproduce import model_id, to_fill_in
 from kvdemo.settings import TINY_WINDOW, TINY_WINDOW_NAME, Settings
 from kvdemo.ui.memory.links import asked_by
 from tests.made_up_model import MODEL
+from tests.tiny import tiny_tokenizer
 from tests.tiny_backend import ready_backend
 
 ASKED = (Message("user", "Which of them do you still hold?"),)
@@ -100,6 +103,19 @@ def test_a_command_names_it_by_its_key_and_a_script_is_told_that_nobody_else_has
     facts = dataclasses.replace(MODEL, name=TINY_WINDOW_NAME, hub_id=None)
     assert model_id(facts) == TINY_WINDOW
     assert "built by kvdemo alone" in to_fill_in(facts)
+
+
+def test_what_is_in_force_for_it_is_said_before_it_is_built() -> None:
+    decision = Backend(Settings(model=TINY_WINDOW, device="cpu")).inspect(InspectSpec())
+    assert (decision.value, decision.cache_class) == (True, "DynamicCache")
+
+
+def test_its_tokenizer_alone_is_the_default_models_under_its_own_name(tmp_path: Path) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path)
+    vocabulary = ModelSource("folder", "words", "Weights from the folder words.", tmp_path)
+    found = load_tokenizer(ModelSource("built", TINY_WINDOW_NAME, "", None, vocabulary=vocabulary), tmp_path)
+    assert (found.facts.name, found.facts.hub_id) == (TINY_WINDOW_NAME, None)
+    assert found.tokenizer("hi")["input_ids"] == [104, 105]
 
 
 @pytest.mark.real

@@ -22,6 +22,7 @@ from kvdemo.questions.faster.verdict_card import verdict_card
 from kvdemo.questions.grow.question import GROW
 from kvdemo.questions.table import QUESTIONS, question_of
 from kvdemo.settings import Settings
+from kvdemo.ui.compare.area import redraw
 from kvdemo.ui.compare.beside import Beside, beside_layout, differences, side_by_side
 from kvdemo.ui.compare.files import FILES, content_of, read_result
 from kvdemo.ui.compare.in_force import decision_line, in_force_line
@@ -273,3 +274,34 @@ def test_a_question_shows_its_example_the_first_time_it_is_looked_at() -> None:
     assert (told[tab.looked], told[tab.question]) == (("faster", "grow"), "grow")
     assert "Recorded example" in told[grow.headline]
     assert grow.headline not in turn_to(tab, "grow", ("faster", "grow"))
+
+
+# --- Watch it again --------------------------------------------------------------------------------------------------
+
+
+def replay_data(holder: str) -> str:
+    """The words of a replay's frames, as they stand in the fragment."""
+    return str(loads(holder.split('kv-replay-html">')[1].split("</pre>")[0]))
+
+
+def test_the_fastest_is_watched_again_first_and_any_other_can_be_chosen() -> None:
+    result = result_of(("none", "fp8", "dynamic"), rounds=2, model=HERE)
+    (picker,) = FASTER.page().pickers
+    assert result.fastest == "dynamic"
+    assert [key for _, key in picker.choices(result)] == ["dynamic", "fp8"]
+    area: Any = SimpleNamespace(question=FASTER, again="again", plots=("arrival",))
+    told = redraw(area, result, "fp8")
+    assert set(told) == {"again"}, "no chart is drawn anew"
+    assert "8-bit float cache" in replay_data(told["again"])
+    assert "8-bit float cache" not in replay_data(shown(FakeBackend(), FASTER, result).again)
+
+
+@pytest.mark.parametrize("picked", ["none", "hqq-4bit", "<b>", None, 3, ["fp8"]])
+def test_an_arm_that_was_not_compared_leaves_what_is_shown(picked: Any) -> None:
+    area: Any = SimpleNamespace(question=FASTER, again="again", plots=())
+    assert redraw(area, result_of(rounds=1), picked) == gr.skip()
+
+
+def test_with_two_arms_there_is_nothing_to_choose() -> None:
+    (picker,) = FASTER.page().pickers
+    assert len(picker.choices(result_of(rounds=1))) == 1

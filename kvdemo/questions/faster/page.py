@@ -15,9 +15,9 @@ from kvdemo.components.markup import fragment
 from kvdemo.components.server_fields import server_fields
 from kvdemo.components.wiring import LIGHT, bound
 from kvdemo.errors import KvdemoError
-from kvdemo.experiments.comparison import MAX_LAYERS, CompareSpec
+from kvdemo.experiments.comparison import MAX_LAYERS, CompareSpec, ComparisonResult
 from kvdemo.experiments.pieces import tokens_word
-from kvdemo.experiments.question import Form, FormBackend, Page
+from kvdemo.experiments.question import WATCHED, Form, FormBackend, Page, Picker
 from kvdemo.facts.requests import MAX_NEW_TOKENS, MAX_ROUNDS, Message, checked_int
 from kvdemo.facts.units import format_count
 from kvdemo.questions.faster.live import finished_columns, running
@@ -183,6 +183,12 @@ def count_tokens(backend: FormBackend, prompt: object, mode: object, system_prom
     return Markup('<div class="kv-count">{} {}</div>').format(format_count(tokens), tokens_word(tokens))
 
 
+def others(result: ComparisonResult) -> list[tuple[str, str]]:
+    """What can be watched again beside the first: the fastest, which is shown at first, then the rest."""
+    rest = result.spec.arms[1:]
+    return [(result.row(arm).label, arm) for arm in sorted(rest, key=lambda arm: arm != result.fastest)]
+
+
 PAGE = Page(
     form=form,
     read=lambda backend, *values: CompareForm(*values).spec(backend),
@@ -190,4 +196,5 @@ PAGE = Page(
     live=running,
     finished=finished_columns,
     aside=verdict_card,
+    pickers=(Picker(WATCHED, "Watch again, beside the first", others),),
 )

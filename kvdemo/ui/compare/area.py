@@ -15,7 +15,7 @@ from kvdemo.backend.protocol import Backend
 from kvdemo.components.exports import Exports, saved
 from kvdemo.components.markup import fragment
 from kvdemo.components.wiring import LIGHT, MODEL, Updates, bound, owner_of, stopping, unhurried, updates
-from kvdemo.experiments.question import Form, Question
+from kvdemo.experiments.question import WATCHED, Form, Question
 from kvdemo.questions.table import Table
 from kvdemo.questions.verdict import Readiness
 from kvdemo.ui.compare import runs
@@ -218,7 +218,8 @@ def wire_area(area: Area, backend: Backend, exports: Exports, table: Table) -> l
     area.arm.input(bound(choose, area, backend), [area.result, area.arm], area.change, **LIGHT)
     if area.pickers:
         pickers = list(area.pickers)
-        gr.on([part.input for part in pickers], bound(redraw, area), [area.result, *pickers], list(area.plots), **LIGHT)
+        changed = [*area.plots, area.again]
+        gr.on([part.input for part in pickers], bound(redraw, area), [area.result, *pickers], changed, **LIGHT)
     for (kind, _, suffix), button in zip(FILES, area.files, strict=True):
         saving = bound(save, area, backend, exports, table, kind, suffix)
         asked = [area.result, area.arm, area.own, area.readiness]
@@ -244,11 +245,16 @@ def choose(area: Area, backend: Backend, result: Any, chosen: Any) -> str:
 
 
 def redraw(area: Area, result: Any, *picked: Any) -> Updates:
-    """The figures again, along another length or for another arm."""
-    if not isinstance(result, area.question.result):
+    """The figures again, along another length or for another arm; or another arm is watched again."""
+    question = area.question
+    if not isinstance(result, question.result):
         return updates({})
-    keys = [item.key for item in area.question.page().pickers]
-    return _figures(area, runs.redrawn(area.question, result, dict(zip(keys, picked, strict=True))))
+    keys = [item.key for item in question.page().pickers]
+    chosen = dict(zip(keys, picked, strict=True))
+    if keys == [WATCHED]:
+        arm = runs.known_picks(question, result, chosen).get(WATCHED)
+        return updates({area.again: runs.replayed(question, result, arm)} if arm is not None else {})
+    return _figures(area, runs.redrawn(question, result, chosen))
 
 
 def save(

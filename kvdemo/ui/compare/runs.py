@@ -23,7 +23,7 @@ from kvdemo.report.replay import replay_holder, replay_within
 from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
 from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
 
-__all__ = ["Refused", "Running", "Shown", "View", "failed", "redrawn", "run", "shown"]
+__all__ = ["Refused", "Running", "Shown", "View", "failed", "known_picks", "redrawn", "replayed", "run", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +136,24 @@ def shown(
     )
 
 
-def replayed(question: Question[Any, Any], result: AnyResult) -> str:
-    """Watch it again, as a fragment; "" where no two runs can be replayed beside each other."""
-    again = replay_within(question, result)
+def replayed(question: Question[Any, Any], result: AnyResult, arm: str | None = None) -> str:
+    """Watch it again, as a fragment; "" where no two runs can be replayed beside each other. arm: beside the first one."""
+    again = replay_within(question, result, arm)
     return "" if again is None else replay_holder(again)
 
 
 def redrawn(question: Question[Any, Any], result: AnyResult, picked: Mapping[str, Any]) -> Sequence[Any]:
     """The figures again, of what was picked; a choice that the result does not have counts as none."""
-    page = question.page()
-    known = {
+    return question.draw(result, known_picks(question, result, picked))
+
+
+def known_picks(question: Question[Any, Any], result: AnyResult, picked: Mapping[str, Any]) -> dict[str, str]:
+    """The choices that the result has."""
+    return {
         picker.key: value
-        for picker in page.pickers
+        for picker in question.page().pickers
         if isinstance(value := picked.get(picker.key), str) and value in {key for _, key in picker.choices(result)}
     }
-    return question.draw(result, known)
 
 
 def failed(question: Question[Any, Any]) -> Refused:
