@@ -98,6 +98,9 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except SystemExit as leaving:  # --help
         return int(leaving.code or 0)
+    except KeyboardInterrupt:
+        print("kvdemo: stopped", file=sys.stderr)
+        return 130
 
 
 def _watch(given: argparse.Namespace, rest: list[str]) -> int:

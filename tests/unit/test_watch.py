@@ -235,6 +235,20 @@ def test_a_program_reads_its_standard_input_in_a_comparison_it_is_empty() -> Non
     assert (compared.returncode, compared.stdout) == (0, "")
 
 
+def test_what_is_said_of_a_program_imports_nothing_that_it_did_not_import(tmp_path: Path) -> None:
+    """One that was interrupted while it imported torch has half of it; one without torch waits for no import of it."""
+    half, bare = tmp_path / "half.py", tmp_path / "bare.py"
+    bare.write_text("import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n")
+    half.write_text(
+        "import sys, types\ntorch = sys.modules['torch'] = types.ModuleType('torch')\n"
+        "torch.get_num_threads = lambda: 1\nraise KeyboardInterrupt\n"
+    )
+    assert watched(tmp_path, bare).out == "False\n"
+    ran = watched(tmp_path, half)
+    assert ran.err.count("Traceback") == 1
+    assert (ran.record["script"]["exit_code"], ran.record["environment"]["torch"]) == (130, torch.__version__)
+
+
 def test_a_module_that_is_not_there_is_told_as_python_tells_it() -> None:
     seen = python("-m", "kvdemo", "watch", "-m", "no_such_module")
     assert seen.returncode == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import itertools
 import json
 import os
 import signal
@@ -22,6 +24,7 @@ from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfi
 
 import kvdemo
 from kvdemo.watching.elsewhere import ENTRY, why_not
+from kvdemo.watching.environment import environment_here
 from kvdemo.watching.override import Override
 from kvdemo.watching.record import Call, cached_of, union_s
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -259,6 +262,34 @@ def test_an_interrupt_ends_the_program_as_it_would_end_alone_and_what_was_seen_i
     assert "KeyboardInterrupt" in err
     assert f"{os.sep}watching{os.sep}" not in err, "no frame of ours"
     assert '"exit_code": 130' in written.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("runs", [0, 3])
+def test_a_comparison_that_is_interrupted_keeps_what_was_done(runs: int) -> None:
+    from kvdemo.questions.application.run import compare_program
+    from kvdemo.questions.application.spec import ApplicationResult, ApplicationSpec
+
+    with kvdemo.watch(name="program.py") as seen:
+        pass
+    left = dataclasses.asdict(dataclasses.replace(seen.record(0), environment=environment_here()))
+    started: list[str] = []
+
+    def launch(arm: str, first: bool) -> tuple[Any, str]:
+        if len(started) == runs:
+            raise KeyboardInterrupt
+        started.append(arm)
+        return left, ""
+
+    spec = ApplicationSpec("program.py", compare=("none", "as-is"))
+    steps = compare_program(spec, launch, {}, clock=itertools.count().__next__)
+    if not runs:
+        with pytest.raises(KeyboardInterrupt):
+            list(steps)
+        return
+    *_, result = steps
+    assert isinstance(result, ApplicationResult)
+    assert result.stopped_because == "stopped"
+    assert [run.status for run in result.runs] == ["ok", "ok", "ok", "cancelled"]
 
 
 @pytest.fixture(scope="module")

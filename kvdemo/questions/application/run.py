@@ -54,7 +54,8 @@ def compare_program(
 ) -> Iterator[Step | ApplicationResult]:
     """Each way once as a warm-up (files are read into memory by it, and code is compiled), then in rounds of rotating order.
 
-    launch runs one of them to its end; what raises KeyboardInterrupt there ends the rounds, with what was done.
+    launch runs one of them to its end; what raises KeyboardInterrupt there ends the rounds, with what was done; it goes on
+    where that is nothing.
     """
     seen: dict[str, Watched] = {}
 
@@ -70,7 +71,9 @@ def compare_program(
         reason = yield from rounds.go()
         runs = [run for *_, run in rounds.outcomes]
         if not seen:
-            why = next((run.error for run in runs if run.error), "it was stopped before")
+            if reason == "stopped":
+                raise KeyboardInterrupt
+            why = next((run.error for run in runs if run.error), "nothing was run")
             raise KvdemoError(f"No run of the program came to its end without an error: {why}.")
         shown = seen.get(AS_IS) or next(seen[key] for key in spec.compare if key in seen)
         assert shown.environment is not None
