@@ -54,14 +54,17 @@ class Refused(Exception):
 
 
 @contextmanager
-def serving(answering: Answering) -> Iterator[str]:
-    """Its address, until the block ends."""
+def serving(answering: Answering, metrics: Callable[[], str] | None = None) -> Iterator[str]:
+    """Its address, until the block ends. metrics: its page for Prometheus; None: it has none."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             """Nothing on stderr."""
 
         def do_GET(self) -> None:
+            if metrics is not None and self.path == "/metrics":
+                self.say(200, metrics().encode(), "text/plain")
+                return
             models = {"object": "list", "data": [{"id": MODEL_ID, "object": "model"}]}
             self.say(200, models) if self.path.endswith("/models") else self.say(
                 404, {"error": {"message": "no such page"}}
@@ -108,10 +111,10 @@ def serving(answering: Answering) -> Iterator[str]:
             )
             self.wfile.flush()
 
-        def say(self, status: int, value: dict[str, Any]) -> None:
-            body = json.dumps(value).encode()
+        def say(self, status: int, value: dict[str, Any] | bytes, content_type: str = "application/json") -> None:
+            body = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", content_type)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -182,6 +185,8 @@ class WorkEngine:
     own_s: float = 0.004
     seen: list[str] = field(default_factory=list)
     sent: int = 0
+    queries: int = 0
+    hits: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock)
     told: threading.Lock = field(default_factory=threading.Lock)
 
@@ -202,12 +207,21 @@ class WorkEngine:
         with self.told:
             kept = max((shared(text, other) // 4 // 16 * 16 for other in self.seen), default=0) if self.prefixes else 0
             self.seen.append(text)
+            self.queries, self.hits = self.queries + tokens, self.hits + kept
         usage.prompt_tokens = tokens
         usage.cached_tokens = kept if self.reports else None
         for at in range(asked.max_tokens):
             positions = tokens - kept if at == 0 else 1 if self.cached else tokens + at
             time.sleep(self.own_s + self.each_s * positions)
             yield f" {at}"
+
+    def metrics(self) -> str:
+        """As vLLM counts, whose pages have 16 tokens here."""
+        return (
+            f'vllm:prefix_cache_queries_total{{engine="0"}} {self.queries}.0\n'
+            f'vllm:prefix_cache_hits_total{{engine="0"}} {self.hits}.0\n'
+            'vllm:cache_config_info{block_size="16",engine="0"} 1.0\n'
+        )
 
 
 def shared(one: str, other: str) -> int:

@@ -40,7 +40,10 @@ WARM = "Warm, not comparable: this prompt was new, and the server reports that i
 
 @dataclass(frozen=True)
 class Served:
-    """A server that is open for the time of one question: the client, the model that was found, and what is at hand here."""
+    """A server that is open for the time of one question: the client, the model that was found, and what is at hand here.
+
+    counting: where an answer does not say how much was reused, the server's counters are read before and after it.
+    """
 
     client: Client
     model: ServedModel
@@ -48,6 +51,7 @@ class Served:
     stop: threading.Event
     count_text: CountText
     run_s: float
+    counting: bool = False
 
     @property
     def facts(self) -> ModelFacts:
@@ -72,7 +76,21 @@ class Served:
         """One request, within the operator's limit of a run; salted at its start, so that no cache has seen what follows."""
         allowed_s = self.run_s if request.timeout_s is None else min(request.timeout_s, self.run_s)
         asked = replace(request, prompt=salted(request.prompt, salt), timeout_s=allowed_s)
-        return answered(self.client, self.model, asked, stop=self.stop, reader=self.reader, count_text=self.count_text)
+        events = answered(
+            self.client, self.model, asked, stop=self.stop, reader=self.reader, count_text=self.count_text
+        )
+        return self.counted(events) if self.counting else events
+
+    def counted(self, events: Iterator[GenerationEvent]) -> Iterator[GenerationEvent]:
+        """The same, with what the counters say of this request; they are everybody's, and must show no other one's tokens."""
+        before = self.client.counters(self.stop)
+        for event in events:
+            if before is not None and isinstance(event, Finished) and event.record.reused_tokens is None:
+                after = self.client.counters(self.stop)
+                hits = after.hits_of_one(event.record.prompt_tokens, before) if after is not None else None
+                yield replace(event, record=replace(event.record, reused_tokens=hits))
+            else:
+                yield event
 
     def fresh(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         """One request whose prompt begins as no other did; where something of it is reused all the same, its record says so."""
@@ -86,6 +104,7 @@ class Served:
 
     def many(self, request: ManyRequest, *, fresh: bool) -> Generator[Waiting | Working | ManyFinished, None, None]:
         """The requests at their times, each on a connection of its own, or one after the other; one that fails fails alone."""
+        alone = replace(self, counting=False)  # counters would tell them apart no more, and take their time
         began_s = time.perf_counter()
         ended: queue.SimpleQueue[tuple[int, RunRecord, float]] = queue.SimpleQueue()
 
@@ -95,7 +114,7 @@ class Served:
                 due_s = began_s + arrival.at_s
                 while not self.stop.is_set() and (left_s := due_s - time.perf_counter()) > 0:
                     self.stop.wait(left_s)
-                ended.put((index, *self.kept(arrival, request, fresh, due_s, began_s)))
+                ended.put((index, *alone.kept(arrival, request, fresh, due_s, began_s)))
 
         numbers = range(len(request.arrivals))
         lines = [tuple(numbers)] if request.serving == "one-by-one" else [(index,) for index in numbers]
@@ -234,6 +253,8 @@ def answers_from(question: Question[Any, Any], spec: Any, server: Served, settin
     cold = question.cold and question.needs != "endpoint"
     before = server.client.counters(server.stop)
     pages = before.page_tokens if before is not None else None
+    counts = before is not None and before.prefix_hits is not None
+    server = replace(server, counting=counts and not question.cold)  # reuse is the question
     bench = endpoint_bench(server, settings, fresh=question.needs != "endpoint", page_tokens=pages)
     for step in question.run(question.at_endpoint(spec), bench):
         if not isinstance(step, question.result):

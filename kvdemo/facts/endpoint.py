@@ -64,3 +64,11 @@ class Counters:
         asked = (self.prefix_queries or 0) - (before.prefix_queries or 0)
         hits = max(0.0, (self.prefix_hits or 0) - (before.prefix_hits or 0) - apart)
         return hits / asked if asked > 0 else None
+
+    def hits_of_one(self, prompt_tokens: int | None, before: Counters) -> int | None:
+        """Of the one prompt since then, tokens that were found; None where it is not the only one, or not counted (yet)."""
+        if self.prefix_queries is None or before.prefix_queries is None or not prompt_tokens:
+            return None
+        share = self.hit_share_since(before)
+        alone = self.prefix_queries - before.prefix_queries == prompt_tokens
+        return round(share * prompt_tokens) if share is not None and alone else None

@@ -43,7 +43,7 @@ def contents_of(
         "pieces": pieces,
         "scope": words.scope(result),
         "notices": notices(question.runs(result)),
-        "in_force": decision.sentence() if decision is not None else "Not inspected.",
+        "in_force": _in_force(question, decision, readiness),
         "conflicts": decision.conflicts if decision is not None else (),
         "unknown": words.open_points(result, decision),
         "readiness": readiness,
@@ -63,6 +63,14 @@ def contents_of(
         "script": script_of(question, result),
         "to_fill_in": to_fill_in(result.model) if question.comparison(result) is not None else "",
     }
+
+
+def _in_force(question: Question[Any, Any], decision: CacheDecision | None, readiness: Readiness) -> str:
+    """As it was inspected; else as this question has seen it at work, where it looks at that."""
+    if decision is not None:
+        return decision.sentence()
+    seen = readiness.rows[0]
+    return seen.words if 1 in question.settles and seen.answered else "Not inspected."
 
 
 def readiness_of(

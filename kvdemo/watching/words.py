@@ -68,13 +68,17 @@ def _kind(call: Call) -> tuple[object, ...]:
 
 
 def _heading(calls: Sequence[Call]) -> str:
-    first, times = calls[0], "once" if len(calls) == 1 else f"{format_count(len(calls))} times"
+    first, times = calls[0], _times(len(calls))
     failed = f", and ended with {first.error}" if first.error else ""
     if first.how == "own loop":
         return f"your own loop over model(...) ran {times} at {first.where}{failed}"
     if first.how == "continuous batching":
         return f"continuous batching ran {times}, started from {first.where}{failed}"
     return f"{first.how} was called {times} from {first.where}{failed}"
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number) or f"{format_count(number)} times"
 
 
 def _rows(calls: Sequence[Call], watched: Watched, *, whole: bool) -> Iterator[tuple[str, str]]:

@@ -16,14 +16,17 @@ from kvdemo.endpoints.client import Client
 from kvdemo.endpoints.policy import checked_target
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import CompareSpec, ComparisonResult
+from kvdemo.experiments.pieces import plain
 from kvdemo.experiments.prompt_file import PromptRow
-from kvdemo.facts.endpoint import Endpoint, ServedModel
+from kvdemo.facts.endpoint import Counters, Endpoint, ServedModel
 from kvdemo.facts.events import Finished, GenerationEvent, TokenEmitted
 from kvdemo.facts.load import Arrival, ManyFinished, ManyRequest
 from kvdemo.facts.reader import AT_ONCE
 from kvdemo.facts.requests import GenerationRequest, Message
 from kvdemo.questions.grow.spec import GrowthSpec
 from kvdemo.questions.load.spec import LoadResult, LoadSpec
+from kvdemo.questions.prefix.spec import PrefixResult, PrefixSpec
+from kvdemo.questions.prefix.words import headline
 from kvdemo.settings import Settings
 from tests.known import sure
 from tests.loopback_engine import MODEL_ID, Asked, Usage, WorkEngine, serving
@@ -123,6 +126,26 @@ def test_no_request_takes_longer_than_the_operator_allows_a_run() -> None:
         *_, last = server.run(GenerationRequest("Hi", 3, timeout_s=3600.0))
         client.close()
     assert sure(Finished, last).reason == "timed_out"
+
+
+def test_where_reuse_is_the_question_counters_say_what_the_answers_do_not(backend: Backend) -> None:
+    """As vLLM does unless told otherwise: its answers say nothing of reuse, its /metrics count it for everybody."""
+    engine = WorkEngine(each_s=0.00001, own_s=0.0002, prefixes=True)
+    with serving(engine.answer, engine.metrics) as url:
+        *_, last = backend.ask(PrefixSpec(PROMPT, ("Mars?", "Venus?"), max_new_tokens=3), endpoint=Endpoint(url))
+    result = sure(PrefixResult, last)
+    assert result.page_tokens == 16
+    for pair in result.pairs:
+        assert (pair.fresh.reused_tokens, pair.kept.reused_tokens) == (0, 176)
+    assert "352 tokens as reused of about 352 in the whole pages of 16 that could be (100 %)" in plain(headline(result))
+
+
+def test_counters_that_show_somebody_elses_tokens_say_nothing_of_a_request() -> None:
+    before = Counters(1000.0, 0.0)
+    assert Counters(1100.0, 64.0).hits_of_one(100, before) == 64
+    assert Counters(1150.0, 64.0).hits_of_one(100, before) is None
+    assert Counters(1000.0, 0.0).hits_of_one(100, before) is None, "not counted yet"
+    assert Counters(None, None).hits_of_one(100, before) is None
 
 
 def test_the_beginning_of_a_template_that_every_prompt_has_is_not_warm(backend: Backend) -> None:

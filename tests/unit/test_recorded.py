@@ -10,11 +10,15 @@ import pytest
 from kvdemo.backend import Backend
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import document, dumps
+from kvdemo.experiments.pieces import plain
+from kvdemo.questions.application.spec import ApplicationResult
+from kvdemo.questions.application.words import headline
 from kvdemo.questions.recorded import recorded_names, recorded_result
 from kvdemo.questions.table import QUESTIONS
 from kvdemo.settings import Settings
 from kvdemo.ui.compare.opened import others
 from kvdemo.ui.compare.results import headline_card
+from kvdemo.watching.words import lines_of
 from tests.made_up import result_of
 
 
@@ -76,3 +80,11 @@ def test_every_question_opens_on_a_recorded_result_and_links_to_the_others_of_it
             assert name != shown
             assert f'<a href="?tab=compare&amp;result={name}">{words}</a>' in card
     assert "Recorded as well" not in headline_card(question, result)
+
+
+def test_the_readme_shows_the_recorded_application_as_it_is_told_in_a_terminal() -> None:
+    result = recorded_result("application")
+    assert isinstance(result, ApplicationResult)
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(["$ python -m kvdemo watch summarise.py", *lines_of(result.watched)]) in readme
+    assert plain(headline(result)) in " ".join(line.removeprefix("> ") for line in readme.splitlines())

@@ -32,7 +32,7 @@ from kvdemo.report.contents import command_line
 from kvdemo.report.report import fenced, markdown_text, report_html, report_markdown
 from kvdemo.report.reproduce import arguments, reproduce_script
 from tests.known import known
-from tests.made_up import advice_of, result_of, run_of
+from tests.made_up import advice_of, application_of, result_of, run_of
 from tests.made_up_model import MODEL
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -169,6 +169,11 @@ def test_what_is_not_known_follows_the_evidence() -> None:
     full = open_points(result_of(rounds=6, prompt="Mine"), DECISION)
     assert not any("rounds" in sentence or "demonstration" in sentence for sentence in full)
     assert any("quality" in sentence for sentence in open_points(result_of(("none", "fp8")), DECISION))
+
+
+def test_what_a_watched_application_used_is_what_is_in_force() -> None:
+    assert "In use: DynamicCache, left at the library&#39;s default." in report_html(application_of())
+    assert "Not inspected." in report_html(result_of())
 
 
 def test_a_result_with_a_strategy_of_a_later_version_still_makes_a_report() -> None:

@@ -377,6 +377,8 @@ def test_an_application_answers_on_its_own_prompts_and_for_its_whole_time() -> N
         "Generation: 12.0 to 4.0 s. Complete request: 18.0 to 10.0 s, 1.80 times faster, because 6.0 s are spent elsewhere."
     )
     assert all(said[row].rests_on == "6 paired rounds" for row in (3, 4, 5, 9))
+    assert said[1].words == "In use: DynamicCache, left at the library's default."
+    assert said[2].words == "Forwards saw 4, 1, 1, 1 tokens. Only what is new is computed."
 
 
 @pytest.mark.parametrize(("target_s", "answer"), [(10.0, "yes"), (9.9, "no")])
@@ -416,6 +418,8 @@ def test_an_application_without_a_cache_is_none_of_the_two_by_itself() -> None:
     off = application_spending(4.0, cached=False)
     assert set(rows_of(off)) == {1, 2, 9}
     assert rows_of(off)[1].in_use is False
+    assert rows_of(off)[1].words == "Off: config.json says use_cache: false."
+    assert rows_of(off)[2].words.startswith("Forwards saw 4, 5, 6, 7 tokens. The cache is off: ")
     beside = replace(
         off,
         spec=replace(off.spec, compare=("as-is", "dynamic")),

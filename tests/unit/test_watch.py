@@ -17,6 +17,8 @@ from transformers.generation.utils import GenerationMixin
 from transformers.modeling_utils import PreTrainedModel
 
 import kvdemo
+from benchmarks.streaming import load_default
+from kvdemo.questions.documents import any_document, from_any_document
 from tests.tiny import tiny_model, tiny_tokenizer
 
 APPLICATIONS = Path(__file__).resolve().parents[1] / "applications"
@@ -59,6 +61,30 @@ class Ran:
         return calls
 
 
+OF_DOCUMENT = {"schema", "kind", "environment", "model", "request", "calls", "script", "verdict", "comparisons"}
+OF_CALL = {
+    *("where", "model_type", "batch_size", "use_cache", "cache_class", "positions_computed", "positions_read"),
+    *("prompt_tokens", "new_tokens", "reused_tokens", "generation_s", "ttft_s", "tpot_s", "peak_cache_bytes"),
+    "finish_reason",
+}
+
+
+def check_document(record: dict[str, Any]) -> None:
+    """Whatever a program does, its document has every key, says what is not known by null, and opens again."""
+    assert record.keys() >= OF_DOCUMENT
+    assert record["kind"] == "watch"
+    assert record["script"].keys() == {"exit_code", "wall_s", "generation_s", "other_s"}
+    assert record["script"]["wall_s"] >= record["script"]["generation_s"] >= 0
+    assert record["verdict"].keys() == {"cached", "sentence"}
+    assert record["verdict"]["cached"] in (True, False, None)
+    for call in record["calls"]:
+        assert call.keys() >= OF_CALL
+        assert call["use_cache"].keys() == {"value", "source"}
+        assert "token_ids" not in call
+    assert (len(record["comparisons"]) > 0) is (len(record["request"]["compare"]) > 0)
+    assert any_document(from_any_document(record)) == record
+
+
 def watched(tmp_path: Path, *words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
     """A program of tests/applications with its arguments, watched in a process of its own."""
     written = tmp_path / "watch.json"
@@ -72,6 +98,8 @@ def watched(tmp_path: Path, *words: str | Path, switches: Sequence[str] = (), mo
         check=False,
     )
     record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+    if record:
+        check_document(record)
     return Ran(done.returncode, done.stdout, done.stderr, record)
 
 
@@ -368,6 +396,35 @@ def test_a_comparison_overrides_the_cache_and_nothing_else(tmp_path: Path, witho
     assert computed == {"none": sum(range(19, 27)), "dynamic": 26}
     assert {one["metric"] for one in ran.record["comparisons"]} == {"generation_s", "wall_s"}
     assert all(one["same_output"] for one in ran.record["comparisons"])
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_comparison_of_a_program_gives_the_ratio_of_a_comparison_on_the_same_prompt(tmp_path: Path) -> None:
+    """On the default model, with the same prompt, lengths and rounds: the two intervals overlap, and the ids are equal."""
+    folder, prompt, new_tokens = tmp_path / "model", "The red cat was", "40"
+    loaded = load_default()
+    loaded.model.save_pretrained(folder)
+    loaded.tokenizer.save_pretrained(folder)
+    loaded.thread.close()
+    del loaded
+    compared = tmp_path / "compared.json"
+    switches = ["--prompt", prompt, "--max-new-tokens", new_tokens, "--rounds", "6", "--json", str(compared)]
+    assert python("-m", "kvdemo", "compare", "--strategy", "none", "--strategy", "dynamic", *switches).returncode == 0
+    program = ("story.py", folder, prompt, new_tokens)
+    seen = watched(tmp_path, *program, switches=["--compare", "none,as-is", "--rounds", "6"])
+    assert seen.status == 0
+    assert seen.calls[0]["prompt_tokens"] == 4
+    assert {run["positions_computed"] for run in seen.record["runs"]} == {sum(range(4, 44)), 43}
+    one, other = (
+        next(each for each in record["comparisons"] if each["metric"] == "generation_s")
+        for record in (json.loads(compared.read_text(encoding="utf-8")), seen.record)
+    )
+    assert one["same_output"] is other["same_output"] is True
+    assert one["rounds"] == other["rounds"] == 6
+    intervals = [(each["low"], each["high"]) for each in (one, other)]
+    assert max(low for low, _ in intervals) <= min(high for _, high in intervals), intervals
+    assert one["low"] > 1
 
 
 def test_importing_the_package_imports_nothing_of_it() -> None:

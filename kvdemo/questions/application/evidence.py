@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from kvdemo.experiments.complete_request import CompleteRequest, RequestTimes, request_words, target_words
 from kvdemo.experiments.evidence import Answer, Evidence, rounds_words
 from kvdemo.experiments.gain import NO_CACHE, Gain, gain_in
+from kvdemo.experiments.pieces import capital
 from kvdemo.experiments.statistics import MIN_ROUNDS, median
 from kvdemo.facts.units import format_count, format_seconds
 from kvdemo.facts.workload import Workload
 from kvdemo.questions.application.spec import AS_IS, PYTHON, ApplicationResult, Ratio
-from kvdemo.watching.words import verdict_sentence
+from kvdemo.watching.words import cache_words, places, proof_words, verdict_sentence
 
 __all__ = ["evidence"]
 
@@ -38,10 +39,13 @@ def evidence(result: ApplicationResult, workload: Workload) -> Sequence[Evidence
         return (Evidence(2, "no", verdict_sentence(seen)),)
     many = len(seen.calls) + seen.calls_left_out
     calls = f"{format_count(many)} {'call' if many == 1 else 'calls'} of {result.spec.program}"
-    deciders = ", ".join(sorted({call.use_cache.source for call in seen.calls}))
+    setting = ". ".join(dict.fromkeys(capital(cache_words(one[0])) for one in places(seen)))
+    telling = next((call for call in seen.calls if call.cached is False), seen.calls[0])
+    through = "Only what is new is computed." if seen.cached else verdict_sentence(seen)
+    proof = f"{capital(proof_words(telling))}. {through}"
     found = [
-        Evidence(1, "yes", f"Decided by: {deciders}.", calls, in_use=seen.cached),
-        Evidence(2, "not yet" if seen.cached is None else "yes", verdict_sentence(seen), calls, in_use=seen.cached),
+        Evidence(1, "yes", f"{setting}.", calls, in_use=seen.cached),
+        Evidence(2, "not yet" if seen.cached is None else "yes", proof, calls, in_use=seen.cached),
     ]
     beside = _beside(result)
     return [*found, *([_once(result, calls)] if beside is None else _compared(result, beside, workload))]

@@ -83,7 +83,7 @@ def _compared(result: ApplicationResult, candidate: str, *, first: bool) -> Piec
         for one, (_, name) in zip((generation, whole), WHOLE, strict=True)
         if one.ratio is not None
     ]
-    pieces: Pieces = [(f"{lead}{capital(label)} beside {baseline}: {', '.join(said)}.", True)]
+    pieces: Pieces = [(f"{lead}{capital(label)}, compared with {baseline}: {', '.join(said)}.", True)]
     other_s = median(
         run.wall_s - run.generation_s
         for run in result.runs
