@@ -18,7 +18,7 @@ def strategies_group(backend: FormBackend, elem_id: str) -> gr.CheckboxGroup:
     return gr.CheckboxGroup(
         strategy_choices(backend.strategies()),
         value=["none", "dynamic"],
-        label="Compare, the first with every other",
+        label="Strategies: the first is compared with each other one",
         scale=6,
         elem_id=elem_id,
     )

@@ -26,10 +26,10 @@ ASKED = {
 
 # What to do for a row of which nothing is known, where no question of the table settles it.
 ELSEWHERE = {
-    1: "Told as soon as the model is loaded; in a terminal: kvdemo inspect.",
-    2: "Ask what does the work itself: your application, or the engine that serves it.",
+    1: "Shown as soon as the model is loaded. In a terminal: kvdemo inspect.",
+    2: "Look at what does the work: watch your application, or check the engine that serves it.",
     8: "Say your longest prompt and answer under Your workload.",
-    10: "Told with a comparison on this machine: Keep this, Go back.",
+    10: "Compare on this machine: Keep this and Go back then say how.",
 }
 
 

@@ -46,8 +46,9 @@ ASKED = {
 }
 WHOLE = ("longest_prompt_tokens", "longest_answer_tokens", "at_once")
 WHY = (
-    "Compare and Memory start from these numbers, and “Ready to decide?” judges by them. The time target is that of a complete "
-    "request; other time is what of it is spent on anything but generation. They stay in this browser."
+    "Compare and Memory start from these numbers, and “Ready to decide?” judges by them. The time target is for a complete "
+    "request. Other time is the part of a request that is not generation, such as searching or the network. The numbers stay "
+    "in this browser."
 )
 TITLE = "Your workload"
 
@@ -133,7 +134,7 @@ def recalled(parts: WorkloadParts, starts: Starts, linked: Starts, request: gr.R
     if wanted == Workload():
         return updates({})
     shown = {field: written(getattr(wanted, name)) for name, field in parts.fields.items()}
-    named = {*request.query_params} - {"tab", "result"}
+    named = {*request.query_params} - {"tab", "result", "question"}
     free = starts if any(not name.startswith("__") for name in named) else (*starts, *linked)
     return {
         parts.place: gr.update(label=title(wanted)),

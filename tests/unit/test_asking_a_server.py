@@ -173,7 +173,7 @@ def test_a_question_for_the_model_here_is_not_asked_of_a_server(backend: Backend
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["compare", "--prompt", PROMPT, "--max-new-tokens", "4"], "From outside there is no second arm"),
+        (["compare", "--prompt", PROMPT, "--max-new-tokens", "4"], "From outside nobody can switch its cache off"),
         (["prompts", "{rows}", "--max-new-tokens", "4"], "First token after"),
         (["prefix", "{system}", "--question", "Mars?", "--max-new-tokens", "4"], "a hit rate is not a speed-up"),
         (["load", "--requests", "2", "--max-new-tokens", "4"], "to a server"),

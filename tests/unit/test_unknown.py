@@ -147,7 +147,7 @@ def test_tokens_that_nobody_named_are_not_compared_and_it_is_said() -> None:
     assert said == "No cache and Dynamic cache: whether the tokens are the same is not known."
     card = verdict_card(result)
     assert "not known" in card
-    assert "What lies beside the clock?" in card
+    assert "What is not in these times?" in card
 
 
 def test_no_work_is_drawn_where_none_is_known_and_the_times_are() -> None:

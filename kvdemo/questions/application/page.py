@@ -18,8 +18,8 @@ from kvdemo.settings import Settings
 __all__ = ["PAGE", "form"]
 
 SAID = (
-    "Your script runs where it belongs, on your command line; this page never runs one. Type this, then open result.json "
-    "with “Open a saved result” above."
+    "Scripts run on your command line, never on this page. Type one of these lines there. Then open result.json here, with "
+    "“Open a saved result” above."
 )
 COMMANDS = """\
 kvdemo watch --json result.json your_script.py --your arguments

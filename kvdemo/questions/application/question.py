@@ -46,9 +46,9 @@ APPLICATION = Question(
     kind="watch",
     title="My application",
     empty=(
-        "Here you see what your own program does: how often it generates and from which line, whether a cache is used and who "
-        "decided, what every forward computed and read, and how much of its time is generation at all. A comparison says what "
-        "the whole application gains."
+        "Here you see what your own program does. From which lines does it generate, and how often? Is a cache used, and who "
+        "decided that? What did every forward compute and read? How much of the program's time is generation at all? A "
+        "comparison also says what the whole program gains."
     ),
     unit="calls",
     needs="nothing",

@@ -46,9 +46,9 @@ CONVERSATIONS = Question(
     kind="conversations",
     title="Will my conversations reuse it?",
     empty=(
-        "Run puts every request of a file through the model's chat template and compares it, token by token, with what the turn "
-        "before leaves in a cache. Then you see here how much would be reused, where it misses, and why. Without a file it "
-        "tries the template alone. No weights are needed."
+        "Run puts every request of a file through the model's chat template. It compares the tokens, one by one, with those "
+        "that the turn before leaves in a cache. You then see here how much would be reused, where reuse ends, and why. "
+        "Without a file, Run tries the template alone. No weights are needed."
     ),
     unit="requests",
     needs="tokenizer",

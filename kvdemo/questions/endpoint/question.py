@@ -59,8 +59,9 @@ ENDPOINT = Question(
     kind="endpoint",
     title="Is my endpoint caching?",
     empty=(
-        "For people who own the application but not the inference. Run times requests to a server, and says whether it uses a KV "
-        "cache, reuses prefixes and serves requests together, or that it cannot be told; with a message for whoever runs it."
+        "For people who own the application, while somebody else runs the model. Run sends requests to that server and times "
+        "the answers. You then see here whether it uses a KV cache, whether it reuses prefixes, and whether it serves requests "
+        "together. Where times cannot tell, it says so. A message to whoever runs the server comes with it, ready to copy."
     ),
     unit="requests",
     needs="endpoint",

@@ -31,8 +31,8 @@ AS_TEXT, AS_CHAT = "As text", "As a chat message"
 NEW_TOKENS, ROUNDS, BUDGET_MIN = 64, 6, 5
 COUNTED_CHARS = 50_000
 NOISE = (
-    "Runs the last of the chosen strategies beside itself, in as many rounds. From then on, a difference within that of two "
-    "identical runs is called none."
+    "Runs the last of the chosen strategies twice in each round, to see how far two identical runs lie apart. From then on, "
+    "a difference that is no larger counts as none."
 )
 
 

@@ -65,9 +65,9 @@ FASTER = Question(
     kind="comparison",
     title="Is it faster?",
     empty=(
-        "Run generates the same text once per strategy and round, one after the other, and times every token. Then you see "
-        "here how many times faster one is, whether the tokens are the same, and where the time went. Run measures this "
-        "machine (about 2 min)."
+        "Run writes the same text with every strategy, one after the other, and times every token. You then see here how many "
+        "times faster one is, whether the tokens are the same, and where the time went. It measures this machine, which takes "
+        "about 2 min."
     ),
     unit="runs",
     settles=(3, 4, 9),

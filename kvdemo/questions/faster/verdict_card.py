@@ -1,4 +1,4 @@
-"""Beside the charts: are the tokens the same, and what lies beside the clock? A fragment of the page."""
+"""Beside the charts: are the tokens the same, and what is not in the times? A fragment of the page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from kvdemo.charts.arms import key_classes
 from kvdemo.components.markup import table, text
+from kvdemo.components.terms import term
 from kvdemo.experiments.comparison import Comparison, ComparisonResult
 from kvdemo.experiments.summary import arms
 from kvdemo.facts.units import format_bytes, format_count, format_seconds
@@ -21,7 +22,7 @@ def verdict_card(result: ComparisonResult) -> str:
         return ""
     return Markup(
         '<div class="kv-card kv-verdict"><h2 class="kv-card-title">Are the tokens the same?</h2>'
-        '{}<h2 class="kv-card-title">What lies beside the clock?</h2>{}</div>'
+        '{}<h2 class="kv-card-title">What is not in these times?</h2>{}</div>'
     ).format(parts, _beside_the_clock(result))
 
 
@@ -71,4 +72,6 @@ def _beside_the_clock(result: ComparisonResult) -> str:
         times = [arm.queue_s.median if arm.queue_s else None, arm.prepare_s.median if arm.prepare_s else None]
         times += [arm.warmup_s, *([arm.compile_s] if compiled else [])]
         rows.append([text(arm.label), *(format_seconds(value) for value in times), text(peak)])
-    return table(head, rows, caption="Times apart from the generation: medians; and the peak of memory")
+    return table(
+        [term(name) for name in head], rows, caption="Times apart from the generation: medians; and the peak of memory"
+    )

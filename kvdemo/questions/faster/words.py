@@ -84,7 +84,8 @@ def _alone(result: ComparisonResult) -> Pieces:
     return [
         (f"{format_seconds(took.median)} for {format_count(many)} {tokens_word(many)}", True),
         (
-            f"{spread}{first}{speed}. From outside there is no second arm: whether it uses a cache, kvdemo endpoint tells.",
+            f"{spread}{first}{speed}. From outside nobody can switch its cache off, so there is nothing to compare. "
+            "Whether it uses one, kvdemo endpoint tells.",
             False,
         ),
     ]

@@ -61,8 +61,9 @@ GROW = Question(
     kind="growth",
     title="How does it grow?",
     empty=(
-        "Run compares short requests first, then longer ones, until the longest you allow or the end of the time budget. Then "
-        "you see here how the gain, the cost of a step, the bytes kept and the peak grow with the prompt and with the answer."
+        "Run compares short requests first, then longer ones. It ends with the longest that you allow, or when its time is up. "
+        "You then see here what grows with the prompt and with the answer: the gain, the cost of a step, the bytes that the "
+        "cache keeps, the peak of memory."
     ),
     unit="points",
     settles=(6,),

@@ -112,7 +112,7 @@ def form(backend: FormBackend, settings: Settings) -> Form:
             lambda: gr.CheckboxGroup(
                 [(mode.label, mode.key) for mode in HERE],
                 value=list(CHOSEN),
-                label="Served how? The first with every other",
+                label="Ways to serve: the first is compared with each other one",
                 scale=6,
                 elem_id="compare-load-modes",
             ),

@@ -68,8 +68,8 @@ PROMPTS = Question(
     kind="prompt_set",
     title="On my prompts?",
     empty=(
-        "Run compares the strategies on every prompt of the set, one after the other. Then you see here how much the set gains "
-        "as a whole, and which prompt gains least. Prompts that time does not allow are named."
+        "Run compares the strategies on every prompt of the set, one after the other. You then see here how much the set gains "
+        "as a whole, and which prompt gains least. Prompts for which there was no time left are listed."
     ),
     unit="prompts",
     settles=(5,),

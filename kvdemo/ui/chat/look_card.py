@@ -16,7 +16,9 @@ __all__ = ["NORMS", "look_card"]
 MOST_BARS = 96
 MOST_ROWS = 128
 MOST_CELLS = 16
-NORMS = "How long the stored vectors are (L2 norm), position by position: how large the stored numbers are, not what they mean."
+NORMS = (
+    "The length (L2 norm) of the stored vector at each position. It says how large the numbers are, not what they mean."
+)
 
 
 def look_card(found: CacheLook) -> Markup:

@@ -87,7 +87,8 @@ def ready_card(found: Readiness) -> str:
 
 def _rests_on(found: Readiness) -> str:
     numbers = ", ".join(map(str, found.rests_on))
-    return f"It rests on {numbers}. " if found.rests_on and found.outcome != "not enough" else ""
+    rows = "row" if len(found.rests_on) == 1 else "rows"
+    return f"It rests on {rows} {numbers}. " if found.rests_on and found.outcome != "not enough" else ""
 
 
 def _row(row: Row) -> str:

@@ -97,7 +97,7 @@ def _form(backend: Backend, mode: str) -> dict[str, Any]:
             list(WEIGHTS),
             value=AS_MODEL,
             label="Weights dtype",
-            info="As the model: as they are published, or loaded here.",
+            info="As the model: as published; of the loaded model, as loaded.",
             filterable=False,
             elem_id="memory-weights",
         )

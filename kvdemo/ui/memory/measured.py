@@ -120,7 +120,7 @@ def _found(points: Sequence[MeasuredPoint]) -> str:
 
 def _explained(points: Sequence[MeasuredPoint], rows: Mapping[str, StrategyRow]) -> Iterator[str]:
     """What the columns mean, and what was left out."""
-    yield "Held: the tensors. Storage: what stays allocated behind them."
+    yield "Held: the bytes of the cache's tensors. Storage: all memory that stays allocated for them."
     kinds = {point.process_kind for point in points if point.process_bytes is not None}
     if kinds:
         whose = "the process (resident)" if "resident" in kinds else "the device (its allocator)"
