@@ -53,7 +53,7 @@ def report_html(
     found = readiness or readiness_of(result, decision, change, table)
     contents = contents_of(question, result, decision, change, found)
     noticed = [] if found.request is None else [request_chart(found.request, found.target_s)]
-    figures = [drawn(figure) for figure in (*noticed, *question.drawings(result))]
+    drawings = [drawn(figure) for figure in question.drawings(result)]
     colours = {mode: asdict(paper) for mode, paper in PAPER.items()}
     page = templates().get_template("report.html.j2")
     again = replay_within(question, result)
@@ -64,7 +64,8 @@ def report_html(
         replay_script=script,
         admitted=admitted,
         **contents,
-        figures=figures,
+        picture=drawings[0] if drawings else None,
+        figures=[*map(drawn, noticed), *drawings[1:]],
         colours=colours,
         swaps=swaps(),
         widths=WIDTHS_PX,

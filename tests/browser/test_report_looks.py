@@ -85,6 +85,18 @@ def test_a_row_that_became_a_block_names_each_of_its_cells(window: Page) -> None
     assert cell.evaluate("part => getComputedStyle(part.parentElement).display") == "grid"
 
 
+@pytest.mark.parametrize("name", RESULTS)
+def test_page_one_of_a_phone_has_sentence_picture_scope_and_verdict(window: Page, name: str) -> None:
+    tab = opened(window, RESULTS[name](), 375)
+    window.set_viewport_size({"width": 375, "height": 667})
+    order = [".first h1", ".first .picture svg:visible", ".first p.faint", ".first p:has(strong)"]
+    boxes = [tab.locator(part).first.bounding_box() for part in order]
+    ends = [box["y"] + box["height"] for box in boxes if box]
+    assert len(ends) == 4
+    assert ends == sorted(ends)
+    assert ends[-1] <= 667
+
+
 def test_text_in_charts_is_about_as_large_as_on_the_page(window: Page) -> None:
     tab = opened(window, result_of(ALL_ARMS, rounds=2), 1280)
     for width, media in ((1280, "screen"), (1000, "screen"), (375, "screen"), (PAPER_PX, "print")):
@@ -125,7 +137,7 @@ def test_a_line_ends_where_its_plot_does(window: Page) -> None:
 
 def seen(tab: Page, question: str) -> Locator:
     """The picture of this chart that this window shows."""
-    return tab.locator(".charts .card", has=tab.locator("h3", has_text=question)).locator("svg:visible")
+    return tab.locator(".picture, .charts .card", has=tab.locator("h3", has_text=question)).locator("svg:visible")
 
 
 def painted(chart: Locator, colour: str) -> int:
