@@ -17,8 +17,10 @@
 
   const copyText = async (text) => {
     if (navigator.clipboard && window.isSecureContext) {
-      await navigator.clipboard.writeText(text);
-      return;
+      try {
+        await navigator.clipboard.writeText(text);
+        return;
+      } catch { /* not allowed here, as in a frame: the older way may be */ }
     }
     const area = document.createElement("textarea");
     area.value = text;
@@ -26,16 +28,21 @@
     area.style.left = "-9999px";
     document.body.append(area);
     area.select();
-    document.execCommand("copy");
+    const copied = document.execCommand("copy");
     area.remove();
+    if (!copied) throw new Error("not allowed");
   };
 
   const copyAnswer = async (button) => {
     const answer = button.closest(".kv-tools").previousElementSibling;
     const text = answer && (answer.querySelector(".kv-raw") || answer.querySelector(".kv-text"));
     if (!text) return;
-    await copyText(text.textContent);
-    button.textContent = text.title || "Copied";
+    try {
+      await copyText(text.textContent);
+      button.textContent = text.title || "Copied";
+    } catch {
+      button.textContent = "Not allowed here";
+    }
     setTimeout(() => { button.textContent = "Copy"; }, text.title ? 4000 : 1500);
   };
 
@@ -76,9 +83,15 @@
   };
 
   const copyLink = async (button) => {
-    await copyText(button.closest(".kv-link").querySelector("a").href);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    const line = button.closest(".kv-link");
+    const told = line.querySelector(".kv-link-told");
+    try {
+      await copyText(line.querySelector("a").href);
+      told.textContent = "Copied";
+    } catch {
+      told.textContent = "This browser does not let the page copy: open the link and copy its address";
+    }
+    setTimeout(() => { told.textContent = ""; }, 4000);
   };
 
   document.addEventListener("click", (event) => {
@@ -213,6 +226,16 @@
     }
   };
 
+  /* On a phone the questions stand in one line: the chosen one is in sight, whoever chose it. */
+  let lastChosen = "";
+  const showQuestion = () => {
+    const chosen = document.querySelector("#compare-question label.selected");
+    if (!chosen || !chosen.offsetParent || chosen.textContent === lastChosen) return;
+    lastChosen = chosen.textContent;
+    const line = chosen.parentElement;
+    line.scrollLeft += chosen.getBoundingClientRect().left - line.getBoundingClientRect().left - 3;
+  };
+
   /* The address says Memory's numbers while they are looked at. */
   let numbers = "";
   const followNumbers = () => {
@@ -230,6 +253,7 @@
     keepFolds();
     followConversation();
     followNumbers();
+    showQuestion();
     saveFiles();
     rememberSettings();
     keepConversation();

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import gradio as gr
 from markupsafe import Markup
 
-__all__ = ["bold_parts", "code_block", "fragment", "row", "table", "text"]
+__all__ = ["bold_parts", "code_block", "fragment", "link_to_copy", "row", "table", "text"]
 
 
 def text(value: object) -> Markup:
@@ -59,6 +59,15 @@ def code_block(code: str, *, wrapped: bool = False) -> str:
         '<div class="kv-tools kv-tools-right"><button type="button" class="kv-act kv-act-copy">'
         "Copy</button></div>"
     ).format(style, text(code))
+
+
+def link_to_copy(query: str, words: str, beside: str = "") -> str:
+    """A link that opens this view, with a button that copies it; page.js says so when it has. query: "?tab=..." as it is,
+    so that it leads to the page's own address, wherever that is served."""
+    return Markup(
+        '<div class="kv-link"><a class="kv-small" href="{}">{}</a><button type="button" class="kv-act kv-act-link">'
+        'Copy link</button><span class="kv-small kv-link-told" role="status"></span><span class="kv-small">{}</span></div>'
+    ).format(text(query), text(words), text(beside))
 
 
 def fragment(value: str = "", *, elem_id: str, classes: tuple[str, ...] = (), visible: bool = True) -> gr.Markdown:

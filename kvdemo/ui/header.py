@@ -8,7 +8,7 @@ from kvdemo.components.markup import text
 from kvdemo.facts.model import Failed, Loading, ModelFacts, ModelStatus
 from kvdemo.facts.units import format_bytes, format_parameters
 
-__all__ = ["header"]
+__all__ = ["WHAT", "header"]
 
 WHAT = (
     "A KV cache keeps the keys and values a model has already computed, so each new token continues instead of "
@@ -33,13 +33,16 @@ def _chip(status: ModelStatus) -> str:
         return Markup('<p class="kv-chip kv-chip-failed" role="alert">{}</p>').format(
             text(f"{status.name} could not be loaded")
         )
-    return Markup('<p class="kv-chip" role="status">{}</p>').format(text(_facts_line(status.facts)))
+    facts = status.facts
+    return Markup(
+        '<p class="kv-chip" role="status"><span class="kv-chip-name">{}</span><span class="kv-chip-more"> · {}</span></p>'
+    ).format(text(facts.name), text(_facts_line(facts)))
 
 
 def _facts_line(facts: ModelFacts) -> str:
+    """What stands behind the model's name, where there is room."""
     return " · ".join(
         (
-            facts.name,
             f"{format_parameters(facts.num_parameters)} parameters",
             f"{facts.dtype} on {facts.device.upper() if facts.device in ('cpu', 'mps') else facts.device}",
             f"weights {format_bytes(facts.weight_bytes)}",

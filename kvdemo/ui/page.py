@@ -19,6 +19,7 @@ from kvdemo.ui.chat.extras import TIMES_PLACE
 from kvdemo.ui.chat.tab import build_chat_tab
 from kvdemo.ui.compare import tab as compare_tab
 from kvdemo.ui.compare.tab import build_compare_tab
+from kvdemo.ui.foot import foot
 from kvdemo.ui.header import header
 from kvdemo.ui.memory import tab as memory_tab
 from kvdemo.ui.memory.parts import MemoryParts
@@ -48,6 +49,7 @@ def build_page(backend: Backend, settings: Settings, table: Table = QUESTIONS) -
                 compare = build_compare_tab(backend, settings, exports, table)
             with gr.Tab("Memory", id="memory", elem_id="tab-memory") as memory_place:
                 memory = build_memory_tab(backend, settings)
+        fragment(foot(), elem_id="kv-foot")
         following = [head, timer, chat.form.fields["strategy"], chat.form.notes]
         status_known = gr.on([demo.load, timer.tick], bound(status, backend, *following), None, following, **LIGHT)
         status_known.then(bound(compare_tab.ready, compare), compare.counted, compare.following, **LIGHT)
@@ -91,7 +93,7 @@ def status(backend: Backend, head: gr.Markdown, timer: gr.Timer, strategy: gr.Dr
 def opened(backend: Backend, settings: Settings, tabs: gr.Tabs, memory: MemoryParts, request: gr.Request) -> Updates:
     """What the address asks for, as far as there is such a thing: the tab, and Memory's form."""
     asked = request.query_params
-    tab = asked.get("tab") or ("compare" if asked.get("result") else "")
+    tab = asked.get("tab") or ("compare" if asked.get("result") or asked.get("question") else "")
     turned = {tabs: gr.update(selected=tab)} if tab in TABS else {}
     return {**turned, **memory_tab.linked_values(memory, backend, settings, asked)}
 

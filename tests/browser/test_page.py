@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from kvdemo.ui.foot import EXPERIMENTS
 from tests.browser.screen import Screen
 from tests.puppet import Puppet
 from tests.served import Served, served
@@ -80,6 +81,79 @@ def test_on_a_phone_nothing_scrolls_sideways(page: Served, opened: Callable[...,
     width = screen.tab.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth, window.innerWidth]")
     assert max(width) == 375, screen.tab.evaluate(WIDER_THAN_THE_WINDOW)
     assert screen.tab.evaluate(WIDER_THAN_THE_WINDOW) == []
+
+
+@every_tab
+def test_on_a_phone_headline_and_picture_come_before_the_form(
+    page: Served, opened: Callable[..., Screen], tab: str
+) -> None:
+    screen = opened(page, f"/?tab={tab.lower()}", **PHONE)
+    parts = {
+        "Chat": ("#conversation", "#composer", "#chat-panel"),
+        "Compare": (
+            "#compare-faster-headline .kv-headline-text",
+            "#compare-faster-arrival svg.main-svg",
+            "#compare-faster-form",
+        ),
+        "Memory": ("#memory-headline .kv-headline-text", "#memory-growth svg.main-svg", "#memory-form"),
+    }[tab]
+    for part in parts:
+        expect(screen.part(part).first).to_be_visible()
+    header, *tops = (top(screen, part) for part in ("#kv-tabs", *parts))
+    assert tops == sorted(tops)
+    assert header < 110, "the header takes two lines"
+    rest = {"Chat": [], "Compare": ["#compare-faster-replay", "#compare-faster-ready", "#compare-faster-tables"]}
+    for part in rest.get(tab, ["#memory-arithmetic", "#memory-narrow"]):
+        assert top(screen, part) > tops[-1], part
+
+
+def test_on_a_phone_the_question_that_a_link_names_is_in_sight(page: Served, opened: Callable[..., Screen]) -> None:
+    screen = opened(page, "/?tab=compare&result=conversations", **PHONE)
+    chosen = screen.part("#compare-question label.selected")
+    expect(chosen).to_have_text("Will my conversations reuse it?")
+    expect(chosen).to_be_in_viewport(ratio=1)
+
+
+def top(screen: Screen, part: str) -> float:
+    box = screen.part(part).first.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def test_the_lesson_stands_at_the_foot_and_its_links_open_in_a_page_that_has_just_begun(
+    page: Served, opened: Callable[..., Screen]
+) -> None:
+    screen = opened(page)
+    for at, one in enumerate(EXPERIMENTS):
+        screen.part("#kv-foot summary").click()
+        link = screen.part("#kv-foot li a").nth(at)
+        expect(link).to_have_text(one.title)
+        link.click()
+        screen.wait_until_ready()
+        name = one.query.removeprefix("?tab=").split("&")[0]
+        chosen = screen.part("#kv-tabs").get_by_role("tab", name=name.capitalize(), exact=True)
+        expect(chosen).to_have_attribute("aria-selected", "true")
+    expect(screen.memory_headline).to_contain_text("Mistral-7B-v0.1, 1 request of 32,768 tokens")
+    expect(screen.part("#memory-growth")).to_contain_text("Llama-3.1-8B")
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("/?tab=compare&result=compare", "#compare-faster-headline"), ("/?tab=memory&model=Phi-4", "#memory-link")],
+    ids=["compare", "memory"],
+)
+def test_copy_link_copies_the_address_of_this_view_and_says_so(
+    page: Served, opened: Callable[..., Screen], path: str, line: str
+) -> None:
+    screen = opened(page, path, permissions=["clipboard-read", "clipboard-write"])
+    button = screen.part(f"{line} .kv-link").get_by_role("button", name="Copy link")
+    button.click()
+    expect(screen.part(f"{line} .kv-link [role=status]")).to_have_text("Copied")
+    copied = screen.tab.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(f"{page.url}{path}")
+    screen.tab.goto(copied)
+    screen.wait_until_ready()
+    expect(screen.part(f"{line} .kv-link")).to_be_visible()
 
 
 def test_on_a_phone_one_line_stands_for_the_panel(page: Served, opened: Callable[..., Screen]) -> None:

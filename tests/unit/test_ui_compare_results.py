@@ -267,6 +267,23 @@ def test_the_example_does_not_cover_the_result_that_the_address_names() -> None:
     assert seen(tab, unknown, "faster", ())[tab.areas[0].result] == result_of(rounds=1)
 
 
+def test_a_link_copies_the_examples_name_or_the_question_and_leads_back_to_it() -> None:
+    tab = compare_tab(FakeBackend(recordings={"gpu": growth_of(), "compare": result_of(rounds=1)}))
+    grow = next(area for area in tab.areas if area.question is GROW)
+    told = arrived(tab, SimpleNamespace(query_params={"result": "gpu"}), "faster", ())
+    assert 'href="?tab=compare&amp;result=gpu"' in told[grow.headline]
+    told = arrived(tab, SimpleNamespace(query_params={"tab": "compare"}), "faster", ())
+    assert 'href="?tab=compare&amp;result=compare"' in told[tab.areas[0].headline]
+    own = shown(tab.backend, GROW, growth_of())
+    assert 'href="?tab=compare&amp;question=grow"' in own.headline
+    assert "no part of a link" in own.headline
+    told = arrived(tab, SimpleNamespace(query_params={"tab": "compare", "question": "grow"}), "faster", ())
+    assert told[tab.question] == "grow"
+    assert set(told) <= set(tab.shown)
+    nobody = SimpleNamespace(query_params={"tab": "compare", "question": "<b>"})
+    assert tab.question not in arrived(tab, nobody, "faster", ())
+
+
 def test_a_question_shows_its_example_the_first_time_it_is_looked_at() -> None:
     tab = compare_tab(FakeBackend(recordings={"grow": growth_of()}))
     grow = next(area for area in tab.areas if area.question is GROW)

@@ -65,6 +65,11 @@ def test_an_address_opens_its_tab_and_memory_reads_its_numbers() -> None:
     assert told[MEMORY.form["seq_len"]] == 32_768
 
 
+def test_an_address_that_names_a_result_or_a_question_opens_compare() -> None:
+    for query in ({"result": "compare"}, {"question": "grow"}):
+        assert opened(**query)[TABS]["selected"] == "compare"
+
+
 @pytest.mark.parametrize("bad", ["", "-1", "Memory", "٣", "9" * 30, "<script>"])
 def test_an_address_with_nonsense_opens_no_other_tab(bad: str) -> None:
     assert TABS not in opened(tab=bad)

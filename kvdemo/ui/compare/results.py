@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from kvdemo.components.markup import table, text
+from kvdemo.components.markup import link_to_copy, table, text
+from kvdemo.components.terms import term
 from kvdemo.experiments.notices import notices
 from kvdemo.experiments.pieces import TIMED
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.experiments.tables import Table, runs_table
 
-__all__ = ["empty_result", "headline_card", "measured_where", "result_tables"]
+__all__ = ["empty_result", "headline_card", "link_line", "measured_where", "result_tables"]
 
 MOST_RUNS = 500  # rows on the page
 
@@ -49,6 +51,17 @@ def headline_card(
     ).format(label, strong, text(question.words.scope(result)), said, others)
 
 
+def link_line(question: Question[Any, Any], name: str | None) -> str:
+    """The link to a recorded result by its name; of any other result, to its question: nobody else has that result."""
+    if name is not None:
+        return link_to_copy(f"?{urlencode({'tab': 'compare', 'result': name})}", "Link to this example")
+    return link_to_copy(
+        f"?{urlencode({'tab': 'compare', 'question': question.key})}",
+        "Link to this question",
+        "A result of your own is no part of a link: Share this result makes a file of it.",
+    )
+
+
 def measured_where(result: AnyResult) -> str:
     """Where and when was this measured? "2 CPU cores of x86_64, 6 rounds, 2 January 2026"."""
     environment = result.environment
@@ -72,8 +85,8 @@ def result_tables(question: Question[Any, Any], result: AnyResult) -> str:
     return Markup(
         '<div class="kv-card kv-tables">{}<p class="kv-small">{}</p><details><summary>'
         'Every run ({}{})</summary><p class="kv-small">'
-        "Warm-ups and runs that did not finish count in nothing. Queue wait and preparing "
-        "(template and tokenising) lie before the clock; first token is the prefill.</p>{}"
+        "Warm-ups and runs that did not finish are not counted. Queue wait and preparing (template "
+        "and tokenising) come before the clock starts. The time to the first token is the prefill.</p>{}"
         "</details></div>"
     ).format(
         _table(question.table(result), question.words.CAPTION),
@@ -94,4 +107,4 @@ def _date(measured_at: str) -> str:
 
 def _table(cells: Table, caption: str) -> str:
     rows = [[text(value) for value in values] for values in cells.rows]
-    return table([text(name) for name in cells.names], rows, caption=caption)
+    return table([term(name) for name in cells.names], rows, caption=caption)

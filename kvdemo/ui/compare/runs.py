@@ -21,7 +21,7 @@ from kvdemo.experiments.question import AnyResult, Live, Question
 from kvdemo.facts.results import Progress
 from kvdemo.report.replay import replay_holder, replay_within
 from kvdemo.ui.compare.keep_this import arms, fastest, keep_card
-from kvdemo.ui.compare.results import empty_result, headline_card, result_tables
+from kvdemo.ui.compare.results import empty_result, headline_card, link_line, result_tables
 
 __all__ = ["Refused", "Running", "Shown", "View", "failed", "known_picks", "redrawn", "replayed", "run", "shown"]
 
@@ -116,13 +116,14 @@ def shown(
     live: str | None = None,
     own: bool = True,
     further: Sequence[tuple[str, str]] = (),
+    name: str | None = None,
 ) -> Shown:
     """A result on its page. `source`: where it comes from when it was not run here; live: what stood there while it ran;
-    own: False for a recorded one; further: (name, what it shows) of recorded ones beside it."""
+    own: False for a recorded one; further: (name, what it shows) of recorded ones beside it; name: by which it is linked to."""
     page = question.page()
     chosen = fastest(question, result)
     return Shown(
-        headline=headline_card(question, result, source, further),
+        headline=headline_card(question, result, source, further) + link_line(question, name),
         live=page.finished(result) if live is None else live,
         aside=page.aside(result),
         again=replayed(question, result),

@@ -215,14 +215,17 @@ def seen(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str
 
 
 def arrived(tab: CompareTab, request: gr.Request, chosen: str, looked: Sequence[str]) -> Updates:
-    """The recorded result that the address names; the example, when it names the tab alone."""
+    """The recorded result or the question that the address names; the example, when it names the tab alone."""
     asked = request.query_params
     name = asked.get("result")
     named = recorded(tab.backend, name)
     if named is not None:
         own = question_of(named, tab.table)
-        shown = _shown(tab, named, recorded_words(own, named), own=False, further=others(own, name))
+        shown = _shown(tab, named, recorded_words(own, named), own=False, further=others(own, name), name=name)
         return {tab.looked: (*looked, own.key), **shown}
+    question = asked.get("question")
+    if question in tab.columns:
+        return {**_turned(tab, question), **_first_look(tab, question, looked)}
     return updates(_first_look(tab, chosen, looked) if asked.get("tab") == "compare" else {})
 
 
@@ -236,17 +239,23 @@ def _first_look(tab: CompareTab, chosen: str, looked: Sequence[str]) -> Updates:
         return {tab.looked: (*looked, chosen)}
     own = area.question
     words, beside = recorded_words(own, recording), others(own, own.example)
-    view = runs.shown(tab.backend, own, recording, source=words, own=False, further=beside)
+    view = runs.shown(tab.backend, own, recording, source=words, own=False, further=beside, name=own.example)
     return {tab.looked: (*looked, chosen), **show(area, view)}
 
 
 def _shown(
-    tab: CompareTab, result: AnyResult, source: str, *, own: bool = True, further: Sequence[tuple[str, str]] = ()
+    tab: CompareTab,
+    result: AnyResult,
+    source: str,
+    *,
+    own: bool = True,
+    further: Sequence[tuple[str, str]] = (),
+    name: str | None = None,
 ) -> Updates:
     """The result on the page of its question, which is turned to; the other questions stay as they are."""
     question = question_of(result, tab.table)
     (area,) = (area for area in tab.areas if area.question is question)
-    view = runs.shown(tab.backend, question, result, source=source, own=own, further=further)
+    view = runs.shown(tab.backend, question, result, source=source, own=own, further=further, name=name)
     return {**_turned(tab, question.key), **show(area, view)}
 
 

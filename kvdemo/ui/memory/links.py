@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from markupsafe import Markup
-
-from kvdemo.components.markup import text
+from kvdemo.components.markup import link_to_copy
 from kvdemo.errors import InvalidRequest, KvdemoError
 from kvdemo.facts.plans import CACHE_DTYPES, MAX_BATCH, MAX_LENGTH, MOST_PAGE_TOKENS, USUAL_BUDGET
 from kvdemo.facts.requests import checked_choice, checked_int, checked_number, checked_text
@@ -65,11 +63,8 @@ def query_of(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
 
 def link_line(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
     """The link of the present state, to open or to copy."""
-    lacking = " A config.json is no part of it." if choice.model == CONFIG else ""
-    return Markup(
-        '<div class="kv-link"><a class="kv-small" href="{}">Link to these numbers</a>'
-        '<button class="kv-act kv-act-link">Copy</button><span class="kv-small">{}</span></div>'
-    ).format(text(query_of(choice, form, beside)), lacking)
+    lacking = "A config.json is no part of it." if choice.model == CONFIG else ""
+    return link_to_copy(query_of(choice, form, beside), "Link to these numbers", lacking)
 
 
 def asked_by(
