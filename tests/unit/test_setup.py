@@ -14,13 +14,17 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 from packaging.requirements import Requirement
+from PIL import Image
 
 import kvdemo
 from kvdemo.caches.strategies import STRATEGIES
+from kvdemo.components.terms import FIGURES, KEPT
 from kvdemo.models.source import EMBEDDED_INSTALL as EMBEDDED
 from kvdemo.palette import MEANINGS, of_strategy
 from kvdemo.questions.table import QUESTIONS
@@ -36,10 +40,10 @@ def lines_of(name: str) -> list[str]:
     return [line for line in stated if line and not line.startswith(("#", "-r "))]
 
 
-def front_matter() -> dict[str, str]:
-    """The plain `name: value` lines of the README's front matter."""
-    block = README.split("---\n")[1]
-    return dict(re.findall(r'^(\w+): "?([^"\n]+?)"?$', block, re.MULTILINE))
+def front_matter() -> dict[str, Any]:
+    """The README's front matter as a Space reads it."""
+    read: dict[str, Any] = yaml.safe_load(README.split("---\n")[1])
+    return read
 
 
 def readme_commands(pattern: str) -> list[str]:
@@ -75,7 +79,26 @@ def test_the_front_matter_is_that_of_a_space() -> None:
     assert matter["python_version"] == "3.12"
     assert (ROOT / matter["app_file"]).is_file()
     assert len(matter["short_description"]) <= 60
+    assert {matter["colorFrom"], matter["colorTo"]} <= {
+        "red",
+        "yellow",
+        "green",
+        "blue",
+        "indigo",
+        "purple",
+        "pink",
+        "gray",
+    }
+    assert (len(matter["emoji"]), matter["emoji"].isascii()) == (1, False)
+    assert (matter["header"], matter["pinned"]) == ("mini", True)
     assert matter["license"] == "apache-2.0"
+
+
+def test_the_social_card_is_a_small_picture_of_its_usual_shape() -> None:
+    path = ROOT / front_matter()["thumbnail"]
+    with Image.open(path) as card:
+        assert card.size == (1200, 630)
+    assert path.stat().st_size < 200_000
 
 
 def test_every_make_command_of_the_readme_exists() -> None:
@@ -95,7 +118,7 @@ def test_every_option_in_the_readme_is_an_option(command: str) -> None:
 
 
 def test_the_readmes_pictures_and_files_exist() -> None:
-    text = README + CONTRIBUTING
+    text = README + CONTRIBUTING + (ROOT / "LESSON.md").read_text(encoding="utf-8")
     named = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text)
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
@@ -104,6 +127,12 @@ def test_the_readmes_table_of_strategies_is_the_codes() -> None:
     table = README.split("<!-- strategies -->")[1].split("<!-- /strategies -->")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in table.strip().splitlines()[2:]]
     assert rows == [[f"`{s.key}`", s.label, s.trade, "same" if s.exact else "may differ"] for s in STRATEGIES]
+
+
+@pytest.mark.parametrize(("name", "terms"), [("figures", FIGURES), ("kept", KEPT)], ids=["figures", "kept"])
+def test_the_readmes_terms_are_those_that_the_page_explains(name: str, terms: dict[str, str]) -> None:
+    table = README.split(f"<!-- {name} -->\n")[1].split(f"<!-- /{name} -->")[0]
+    assert table.splitlines()[2:] == [f"| {term} | {meaning} |" for term, meaning in terms.items()]
 
 
 def test_every_strategy_has_a_colour() -> None:
