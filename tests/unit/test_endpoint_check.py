@@ -211,7 +211,20 @@ def test_the_prompt_grows_until_its_work_can_be_seen() -> None:
     lengths = [known(run.prompt_tokens) for run in checked(quick).lengths]
     assert max(lengths) < 1_000
     far = FarAway()
-    assert max(known(run.prompt_tokens) for run in checked(far, EndpointSpec(tokens=1_000_000)).lengths) > 1_500
+    assert max(known(run.prompt_tokens) for run in checked(far, EndpointSpec(tokens=1_000_000)).lengths) > 1_200
+
+
+@pytest.mark.parametrize("template", [0, 400])
+@pytest.mark.parametrize("longer", [1, 4])
+def test_the_first_long_prompt_is_as_long_as_meant_whatever_a_template_adds(template: int, longer: int) -> None:
+    """A word may be one token or several, and a template's own tokens are no words: a third of the length was sent for it."""
+
+    class Templated(EngineBehind):
+        def answer(self, prompt: Any, answer: int) -> Any:
+            return super().answer("x" * 4 * (template + longer * (len(text_of(prompt)) // 4)), answer)
+
+    result = checked(Templated(prefixes=False), EndpointSpec(tokens=1_000_000, seconds=36_000))
+    assert known(result.lengths[2].prompt_tokens) == pytest.approx(640, rel=0.15)
 
 
 class FarAway(EngineBehind):

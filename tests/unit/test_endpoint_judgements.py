@@ -114,6 +114,14 @@ def test_a_server_that_keeps_a_pace_does_not_pass_for_one_with_a_cache(cached: b
     assert "keeps a pace" in found.evidence
 
 
+def test_first_tokens_that_are_far_apart_may_clear_up_and_those_that_are_alike_do_not() -> None:
+    pairs = pairs_of(True)
+    one_slow = [replace(pairs[0], short_ttft_s=pairs[0].long_ttft_s), *pairs[1:]]
+    assert (kv_cache(one_slow).verdict, kv_cache(one_slow).may_clear_up) == ("cannot tell", True)
+    alike = [replace(pair, long_ttft_s=1.1 * pair.short_ttft_s) for pair in pairs]
+    assert (kv_cache(alike).verdict, kv_cache(alike).may_clear_up) == ("cannot tell", False)
+
+
 def test_answers_that_were_held_back_have_no_steps() -> None:
     held = [replace(pair, short_step_s=None, long_step_s=None) for pair in pairs_of(False)]
     found = kv_cache(held)
@@ -204,6 +212,15 @@ def test_without_a_prefill_that_can_be_seen_no_gain_is_no_answer(short_s: float 
     found = prefix_reuse(prefixes_of(1.0), short_s)
     assert found.verdict == "cannot tell"
     assert "would not show" in found.evidence
+
+
+def test_a_prompt_too_short_for_a_whole_page_does_not_show_that_nothing_is_reused() -> None:
+    """Continuous batching of transformers shares pages of 256 tokens: of 210 there is none to share."""
+    short = [replace(pair, prompt_tokens=210) for pair in prefixes_of(1.0)]
+    found = prefix_reuse(short, 0.09)
+    assert found.verdict == "cannot tell"
+    assert "no whole page" in found.evidence
+    assert prefix_reuse([replace(pair, prompt_tokens=210) for pair in prefixes_of(8.0)], 0.09).verdict == "in use"
 
 
 def test_hits_that_are_reported_are_said_beside_the_times() -> None:

@@ -31,6 +31,7 @@ __all__ = [
 KEPT_BELOW, RECOMPUTED_ABOVE = 0.2, 0.5  # of what a recomputation would add to every step
 SEEN_ABOVE = 1.5  # a longer prompt takes so many times as long to the first token, or its work cannot be seen
 HIDES_BELOW = 2.0  # a pace that a server keeps hides a recomputation that is not at least so many steps long
+LARGEST_PAGE = 256  # tokens that a paged cache shares as one: of shorter prompts it could reuse nothing
 REUSED_ABOVE, FRESH_BELOW = 1.2, 1.1  # first token, cold over warm
 TOGETHER_ABOVE, ALONE_BELOW = 1.5, 1.2  # tokens a second, many over one
 OVERLAP_ABOVE, OVERLAP_BELOW = 1.3, 1.15  # answers that arrive at the same time
@@ -119,6 +120,7 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
             f"A prompt of {long} tokens took {_between(apart)} times as long to the first token as one of {short}: too little "
             "to see whether a step does that work again.",
             settle=f"Longer prompts (a larger budget of tokens), or a quieter time. {ASK}",
+            may_clear_up=apart.high >= SEEN_ABOVE,
         )
     known = [pair for pair in pairs if pair.short_step_s is not None and pair.long_step_s is not None]
     if len(known) < MIN_ROUNDS:
@@ -158,6 +160,7 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
             low,
             high,
             f"Whether something in front of the engine asks for every token anew. {ASK}",
+            may_clear_up=True,
         )
     if high < KEPT_BELOW and added_s < HIDES_BELOW * step_s:
         return Judgement(
@@ -167,6 +170,7 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
             low,
             high,
             f"Longer prompts (a larger budget of tokens). {ASK}",
+            may_clear_up=True,
         )
     if high < KEPT_BELOW:
         return Judgement("in use", f"{evidence} The text in front is not computed again.", ratio, low, high, ASK)
@@ -177,6 +181,7 @@ def kv_cache(pairs: Sequence[CachePair], trouble: str = "") -> Judgement:
         low,
         high,
         f"A quieter time, or longer prompts (a larger budget). {ASK}",
+        may_clear_up=True,
     )
 
 
@@ -219,7 +224,9 @@ def prefix_reuse(
     if around.low > REUSED_ABOVE:
         return Judgement("in use", evidence, *figures, ASK)
     visible = short_ttft_s is not None and (cold_s or 0.0) >= SEEN_ABOVE * short_ttft_s
-    if around.high < FRESH_BELOW and visible and not reports:
+    lengths = [pair.prompt_tokens for pair in pairs if pair.prompt_tokens]  # where the server says them
+    paged = bool(lengths) and min(lengths) < 2 * LARGEST_PAGE
+    if around.high < FRESH_BELOW and visible and not reports and not paged:
         return Judgement("not in use", evidence, *figures, ASK)
     if reports and not (around.high < FRESH_BELOW and visible):
         return Judgement("in use", f"{evidence} So it says itself; a hit is not a gain.", *figures, ASK)
@@ -231,10 +238,13 @@ def prefix_reuse(
     elif not visible:
         why = "A long prompt hardly takes longer than a short one here, so reuse would not show."
         settle = "Longer prompts (a larger budget of tokens)."
+    elif around.high < FRESH_BELOW:
+        why = f"But so short a prompt may hold no whole page of the cache (up to {LARGEST_PAGE} tokens)."
+        settle = "Longer prompts (a larger budget of tokens)."
     else:
         why = f"Reuse stays above {REUSED_ABOVE}, none below {FRESH_BELOW}."
         settle = "A quieter time, longer prompts, or one replica: several keep a cache each."
-    return Judgement("cannot tell", f"{evidence} {why}", *figures, f"{settle} {ASK}")
+    return Judgement("cannot tell", f"{evidence} {why}", *figures, f"{settle} {ASK}", may_clear_up=True)
 
 
 def warm_hits(pairs: Sequence[PrefixPair]) -> list[Hit]:
@@ -294,13 +304,14 @@ def batching(found: Mapping[int, Sequence[Concurrency]], trouble: str = "") -> J
             )
         )
         if together is None and gain.low < 2 * TOGETHER_ABOVE:
-            return Judgement("cannot tell", f"{evidence} {more}", *figures, ASK)
+            return Judgement("cannot tell", f"{evidence} {more}", *figures, ASK, may_clear_up=True)
         return Judgement("in use", f"{evidence} {more}", *figures, ASK)
     return Judgement(
         "cannot tell",
         f"{evidence} Batching stays above {TOGETHER_ABOVE}, one after the other below {ALONE_BELOW}.",
         *figures,
         f"A quieter time, or more requests at once than {number}. {ASK}",
+        may_clear_up=True,
     )
 
 

@@ -6,7 +6,7 @@ import secrets
 
 from kvdemo.facts.requests import Message, Prompt
 
-__all__ = ["COUNT", "TOKENS_A_WORD", "Beginning", "short"]
+__all__ = ["COUNT", "END", "TOKENS_A_WORD", "Beginning", "short"]
 
 TOKENS_A_WORD = 1.4  # until the server has said how it counts
 WORDS = (
@@ -14,6 +14,7 @@ WORDS = (
     *("bridge", "forest", "letter", "orange", "winter", "music", "island", "carpet", "button", "doctor", "finger"),
     *("kitchen", "ladder", "mountain", "number", "pencil", "rabbit", "spider", "ticket", "village", "water"),
 )
+END = ". List {number}: continue it with many more words, and write nothing else."
 COUNT = "Write the numbers from one to five hundred in words, one after the other, and nothing else."
 
 
@@ -36,7 +37,7 @@ class Beginning:
 
     def prompt(self) -> Prompt:
         self.prompts += 1
-        return asked(f"{self.text}. List {self.prompts}: continue it with many more words, and write nothing else.")
+        return asked(self.text + END.format(number=self.prompts))
 
 
 def asked(text: str) -> Prompt:

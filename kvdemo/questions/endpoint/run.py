@@ -20,7 +20,7 @@ from kvdemo.facts.records import RunRecord
 from kvdemo.facts.requests import MAX_NEW_TOKENS, GenerationRequest, Prompt
 from kvdemo.facts.results import ArmEvent, ArmFailed, Progress
 from kvdemo.questions.endpoint.budget import Budget
-from kvdemo.questions.endpoint.prompts import COUNT, TOKENS_A_WORD, Beginning, short
+from kvdemo.questions.endpoint.prompts import COUNT, END, TOKENS_A_WORD, Beginning, short
 from kvdemo.questions.endpoint.spec import (
     AT_ONCE,
     SUBJECTS,
@@ -37,15 +37,18 @@ __all__ = ["endpoint"]
 
 O = TypeVar("O", bound=Outcome)  # noqa: E741 - an outcome
 
-LENGTHS = (512, 2048, 8192)  # tokens of a long prompt: the first that takes clearly longer than a short one
+# Tokens of a long prompt: the first that takes clearly longer than a short one. Not below two of the largest pages.
+LENGTHS = (640, 1280, 1920, 3840, 7680)
 SMALLEST = 192  # where the first of them is too long for the server
 TIMES_SHORT, TIMES_STEP = 3.0, 3.0  # what "clearly longer" is: of the short prompt's first token, and steps on top
 SHORT_TOKENS = 100  # of a short prompt with its template, until the server has said how many
+FEW_WORDS = 64  # of a prompt that only tells, beside a short one, how many tokens a word has
 LONG_PROMPTS = 3 * MIN_ROUNDS + 1  # that are sent of the chosen length: long, cold, warm, and one to begin with
-MOST_ROUNDS, LOOK_EVERY = 2 * MIN_ROUNDS, 3
+MOST_ROUNDS, MOST_PAIRS, LOOK_EVERY = 2 * MIN_ROUNDS, 3 * MIN_ROUNDS, 3
 TOLD_EVERY_S = 0.5
 MARGIN_TOKENS = 64  # of an answer, and of a template
 LOOSE_TOKENS = 16  # by which two prompts of one length may differ
+MORE_WORDS = FEW_WORDS + len(END.split()) - len(COUNT.split())  # than in a short prompt
 REQUESTS = 5 + 4 * MIN_ROUNDS + 1 + MIN_ROUNDS * sum(AT_ONCE)
 
 
@@ -126,21 +129,21 @@ class Check:
 
     def sized(self) -> Generator[Step, None, Sizes | None]:
         """None where not even a short prompt is answered. The first request is not timed: it may have to wake the server."""
-        first = yield from self.length(short(), 2, self.short_tokens, warmup=True)
+        first = yield from self.length(Beginning(FEW_WORDS).prompt(), 2, SMALLEST, warmup=True)
         if first is None:
             return None
-        if first.prompt_tokens:
-            self.short_tokens = first.prompt_tokens
-            self.tokens_a_word = max(1.0, first.prompt_tokens / (2 + len(COUNT.split())))
         alone = yield from self.length(short(), 16, self.short_tokens)
         if alone is None or not alone.ttft_s:
             return None
+        if first.prompt_tokens and alone.prompt_tokens:
+            self.short_tokens = alone.prompt_tokens
+            self.tokens_a_word = max(1.0, (first.prompt_tokens - alone.prompt_tokens) / MORE_WORDS)
         step_s = step_of(alone) or 0.0
         clearly_s = max(TIMES_SHORT * alone.ttft_s, alone.ttft_s + TIMES_STEP * step_s)
         words, long = (yield from self.longest(clearly_s)) or (0, alone)
         return Sizes(
             words=words,
-            long_tokens=long.prompt_tokens or int(words * self.tokens_a_word),
+            long_tokens=long.prompt_tokens or self.tokens_of(words),
             short_answer=_between(6, 3.0 / step_s if step_s else 96, 96),
             long_answer=_between(6, 3.0 / (long.ttft_s or 1.0), 32),
             many_answer=_between(6, 1.0 / step_s if step_s else 48, 48),
@@ -173,20 +176,24 @@ class Check:
         takes_s = 0.0
         if before is not None:
             words, shorter = before
-            takes_s = (shorter.ttft_s or 0.0) * tokens / (words * self.tokens_a_word)
+            takes_s = (shorter.ttft_s or 0.0) * tokens / (shorter.prompt_tokens or self.tokens_of(words))
         if (
             (limit is not None and tokens + MARGIN_TOKENS > limit)
-            or LONG_PROMPTS * (tokens + MARGIN_TOKENS) > 0.8 * self.budget.left_tokens
+            or LONG_PROMPTS * (tokens + MARGIN_TOKENS) > 0.5 * self.budget.left_tokens
             or LONG_PROMPTS * takes_s > 0.6 * self.budget.left_s
         ):
             return None
-        words = max(1, int(tokens / self.tokens_a_word))
+        words = max(1, int((tokens - self.short_tokens) / self.tokens_a_word))
         run = yield from self.length(Beginning(words).prompt(), 2, tokens)
         if run is None or not run.ttft_s:
             return None
         if run.prompt_tokens:
-            self.tokens_a_word = run.prompt_tokens / words
+            self.tokens_a_word = max(1.0, (run.prompt_tokens - self.short_tokens) / words)
         return words, run
+
+    def tokens_of(self, words: int) -> int:
+        """Of a prompt with a beginning of so many words: what stands around it is about as long as a short prompt."""
+        return self.short_tokens + int(words * self.tokens_a_word)
 
     def length(
         self, prompt: Prompt, answer: int, prompt_tokens: int, *, warmup: bool = False
@@ -265,10 +272,12 @@ class Check:
     ) -> Iterator[Step]:
         """requests, tokens: the most that a run of an arm takes; no run begins that might not fit. into: where runs go.
 
-        Six rounds; where their times leave it open, up to twelve. Looked at every third round, not at every one: who looks
-        often enough finds what he looks for.
+        Six rounds; where their times leave it open, up to twelve, and up to eighteen where those take few tokens. Looked at
+        every third round, not at every one: who looks often enough finds what he looks for.
         """
         spent, number = False, 0
+        few = requests == 1 and MOST_PAIRS * len(arms) * tokens <= self.budget.left_tokens / 3
+        most = MOST_PAIRS if few else MOST_ROUNDS
         before = list(into)
 
         def keep(done: int) -> Iterable[Step]:
@@ -281,7 +290,7 @@ class Check:
             if number % LOOK_EVERY:
                 return False
             judged = judgements(self.result())[subject]
-            return number >= MOST_ROUNDS or judged.verdict != "cannot tell" or judged.ratio is None
+            return number >= most or judged.verdict != "cannot tell" or not judged.may_clear_up
 
         def stop() -> bool:
             nonlocal spent

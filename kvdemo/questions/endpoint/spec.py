@@ -52,7 +52,10 @@ class EndpointSpec:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """evidence: in sentences; settle: what would settle it. ratio: what it rests on, with its interval; None: it has none."""
+    """evidence: in sentences; settle: what would settle it. ratio: what it rests on, with its interval; None: it has none.
+
+    may_clear_up   of one that cannot be told: its figures are too far apart, so that more rounds may bring it
+    """
 
     verdict: Verdict
     evidence: str
@@ -60,6 +63,7 @@ class Judgement:
     low: float | None = None
     high: float | None = None
     settle: str = ""
+    may_clear_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
