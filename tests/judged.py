@@ -20,10 +20,12 @@ def checked(backend: Backend, endpoint: Endpoint, spec: EndpointSpec) -> Endpoin
     return result
 
 
-def found_in(backend: Backend, endpoint: Endpoint, spec: EndpointSpec, expected: Mapping[Subject, str]) -> None:
+def found_in(
+    backend: Backend, endpoint: Endpoint, spec: EndpointSpec, expected: Mapping[Subject, str], tries: int = TRIES
+) -> None:
     """Each of these in the end, and never the opposite."""
     left = dict(expected)
-    for _ in range(TRIES):
+    for _ in range(tries):
         judged = judgements(checked(backend, endpoint, spec))
         for subject, verdict in list(left.items()):
             assert judged[subject].verdict in (verdict, "cannot tell"), judged[subject]

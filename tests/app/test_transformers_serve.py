@@ -36,8 +36,10 @@ from kvdemo.facts.results import ArmEvent
 from kvdemo.models.conversion import convert
 from kvdemo.models.loader import unpack_gguf
 from kvdemo.models.source import resolve
+from kvdemo.questions.endpoint.spec import EndpointSpec, Subject
 from kvdemo.questions.load.spec import LoadResult, LoadSpec
 from kvdemo.settings import Settings
+from tests.judged import found_in
 from tests.known import ended, known, sure
 from tests.served import PATIENCE_S, free_port, wait_until
 
@@ -243,3 +245,11 @@ def test_another_model_and_another_path_have_a_sentence_each(backend: Backend, e
         list(answered(client, ServedModel("another"), asked, stop=threading.Event()))
     client.close()
     assert caught.value.record.status == "failed"
+
+
+@with_its_log
+def test_what_it_does_is_found_from_outside(backend: Backend, engine: Engine) -> None:
+    """Batched it keeps pages between requests, too; a prompt of which it has the pages takes a fraction of the time."""
+    used = "in use" if engine.batched else "not in use"
+    expected: dict[Subject, str] = {"kv_cache": "in use", "prefix_reuse": used, "batching": used}
+    found_in(backend, engine.endpoint, EndpointSpec(seconds=240), expected, tries=2)

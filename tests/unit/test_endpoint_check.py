@@ -117,6 +117,12 @@ def test_a_slow_server_ends_in_cannot_tell_within_its_seconds() -> None:
     assert all("budget was used up" in found.evidence for found in judgements(result).values())
 
 
+def test_on_a_slow_server_that_takes_one_after_the_other_all_three_fit_into_the_time() -> None:
+    result = checked(EngineBehind(together=False, prefixes=False, slower=4), EndpointSpec(seconds=160))
+    assert told(result) == ("in use", "not in use", "not in use")
+    assert result.stopped_because == "measured"
+
+
 def test_one_slow_answer_is_measured_away_by_further_rounds() -> None:
     """Six rounds have no value to spare: with one that sticks out the interval is as wide as it."""
     engine = EngineBehind(prefixes=False, noise=0)

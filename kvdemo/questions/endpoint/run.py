@@ -141,12 +141,14 @@ class Check:
         step_s = step_of(alone) or 0.0
         clearly_s = max(TIMES_SHORT * alone.ttft_s, alone.ttft_s + TIMES_STEP * step_s)
         words, long = (yield from self.longest(clearly_s)) or (0, alone)
+        # Where requests are served one after the other, all those of several at once must fit into the last third of the time.
+        many_s = min(1.0, self.budget.left_s / 3 / (MIN_ROUNDS * sum(AT_ONCE)) - alone.ttft_s)
         return Sizes(
             words=words,
             long_tokens=long.prompt_tokens or self.tokens_of(words),
             short_answer=_between(6, 3.0 / step_s if step_s else 96, 96),
             long_answer=_between(6, 3.0 / (long.ttft_s or 1.0), 32),
-            many_answer=_between(6, 1.0 / step_s if step_s else 48, 48),
+            many_answer=_between(6, many_s / step_s if step_s else 48, 48),
         )
 
     def longest(self, clearly_s: float) -> Generator[Step, None, tuple[int, RunRecord] | None]:
