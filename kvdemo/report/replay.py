@@ -19,6 +19,7 @@ from kvdemo.caches.strategies import STRATEGIES
 from kvdemo.charts.arms import key_classes
 from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.comparison import ComparisonResult
+from kvdemo.experiments.pieces import factor
 from kvdemo.experiments.question import AnyResult, Question
 from kvdemo.experiments.step_words import step_words
 from kvdemo.experiments.summary import first_difference, paired
@@ -155,7 +156,9 @@ class Replay:
         reads = "reads all weights" if weights is None else f"reads all {format_bytes(weights)} of weights"
         if self.times_less_work < 1.005:
             return f"{counts}: the same work. Every step {reads}, whatever the cache holds."
-        less = f"{counts}: {format_ratio(self.times_less_work)} times less work, {format_ratio(self.times_faster)} times faster."
+        less = f"{counts}: {format_ratio(self.times_less_work)} times less work, {factor(self.times_faster)}."
+        if self.times_faster <= 1:
+            return f"{less} Computing is a small part of a step here: every step, with a cache or without, {reads}."
         return f"{less} Time fell less than work because every step, with a cache or without, {reads}."
 
     def phases(self) -> str:

@@ -75,6 +75,17 @@ def test_a_step_is_told_with_its_counts_shapes_and_bytes() -> None:
     )
 
 
+def test_where_the_cache_was_slower_the_sums_say_so_in_plain_words() -> None:
+    result = result_of()
+    late = tuple(
+        replace(run, token_times_s=tuple(100 * at for at in run.token_times_s)) if run.strategy == "dynamic" else run
+        for run in result.runs
+    )
+    said = known(replay_of(replace(result, runs=late))).sums()
+    assert " times as long. Computing is a small part of a step here: every step" in said
+    assert "faster" not in said
+
+
 def test_the_sums_are_those_of_the_counts_and_say_why_time_fell_less() -> None:
     replay = replay_of(result_of(new_tokens=120))
     assert replay is not None
