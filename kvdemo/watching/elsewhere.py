@@ -19,8 +19,8 @@ from typing import Any
 from kvdemo.watching.environment import environment_here
 from kvdemo.watching.observer import watch
 from kvdemo.watching.override import Override
-from kvdemo.watching.record import Watched
-from kvdemo.watching.script import INTERRUPTED, Program
+from kvdemo.watching.record import INTERRUPTED, Watched
+from kvdemo.watching.script import Program
 
 __all__ = ["Elsewhere", "leave_as", "observe_here", "observed", "why_not"]
 

@@ -13,7 +13,10 @@ from kvdemo.facts.model import ModelFacts
 from kvdemo.facts.records import FinishReason
 from kvdemo.facts.results import Environment
 
-__all__ = ["Assistant", "Call", "Decided", "How", "Script", "Setting", "Watched", "cached_of", "union_s"]
+__all__ = ["INTERRUPTED", "Assistant", "Call", "Decided", "How", "Script", "Setting", "Watched", "cached_of", "union_s"]
+
+INTERRUPTED = 130
+"""The exit code of a program that an interrupt ended, as a shell tells it."""
 
 How = Literal["generate", "own loop", "generate_batch", "continuous batching"]
 """A call of generate, a loop over model(...), a call of generate_batch, a manager of continuous batching that was started."""

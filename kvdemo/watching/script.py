@@ -12,9 +12,10 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-__all__ = ["INTERRUPTED", "Program"]
+from kvdemo.watching.record import INTERRUPTED
 
-INTERRUPTED = 130
+__all__ = ["Program"]
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 

@@ -7,9 +7,9 @@ from itertools import groupby
 from statistics import median
 
 from kvdemo.facts.units import format_bytes, format_count, format_seconds
-from kvdemo.watching.record import Call, Watched
+from kvdemo.watching.record import INTERRUPTED, Call, Watched
 
-__all__ = ["NEVER", "cache_words", "lines_of", "places", "proof_words", "rest_words", "verdict_sentence"]
+__all__ = ["NEVER", "cache_words", "ended_words", "lines_of", "places", "proof_words", "rest_words", "verdict_sentence"]
 
 NEVER = "generate was never called: this text comes from elsewhere; use the endpoint check"
 SHOWN = 4  # forwards, and reuses: enough to see how it goes on
@@ -51,7 +51,7 @@ def lines_of(watched: Watched) -> list[str]:
     lines += [f"Note: {note}" for note in watched.notes]
     status = watched.script.exit_code
     if status and groups:
-        lines.append(f"Your script ended with exit code {status}; this is what it did until then.")
+        lines.append(f"Your script {ended_words(status)}; this is what it did until then.")
     return [*lines, verdict_sentence(watched)]
 
 
@@ -225,7 +225,7 @@ def _never(watched: Watched) -> str:
     single = watched.single_forwards
     seen = f" ({format_count(single)} forwards of a model were seen; no answer was made of them.)" if single else ""
     if watched.script.exit_code:
-        return f"generate was never called: your script ended with exit code {watched.script.exit_code}.{seen}"
+        return f"generate was never called: your script {ended_words(watched.script.exit_code)}.{seen}"
     if watched.processes:
         others = "another process, which" if watched.processes == 1 else f"{watched.processes} other processes, which"
         are = "is" if watched.processes == 1 else "are"
@@ -234,6 +234,10 @@ def _never(watched: Watched) -> str:
             f"seen: around what generates there.{seen}"
         )
     return f"{NEVER}.{seen}"
+
+
+def ended_words(status: int) -> str:
+    return "was interrupted" if status == INTERRUPTED else f"ended with exit code {status}"
 
 
 def rest_words(watched: Watched) -> str:

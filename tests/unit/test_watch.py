@@ -254,6 +254,7 @@ def test_a_program_that_is_interrupted_is_ended_by_the_signal_after_what_it_does
     alone, seen = python(*program), python("-m", "kvdemo", "watch", *program)
     assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (-2, "cleaned up\n")
     assert seen.stderr.startswith(alone.stderr)
+    assert seen.stderr.endswith("\ngenerate was never called: your script was interrupted.\n")
 
 
 def test_a_program_reads_its_standard_input_in_a_comparison_it_is_empty() -> None:

@@ -8,7 +8,7 @@ from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.units import format_count, format_seconds
 from kvdemo.questions.application.spec import NO_MODEL, PYTHON, ApplicationResult, Ratio, RatioMetric
 from kvdemo.watching.record import Call
-from kvdemo.watching.words import cache_words, places, proof_words, verdict_sentence
+from kvdemo.watching.words import cache_words, ended_words, places, proof_words, verdict_sentence
 
 __all__ = [
     "CAPTION",
@@ -181,8 +181,8 @@ def remarks(result: ApplicationResult) -> list[str]:
         said.append(f"{format_count(watched.calls_left_out)} further calls were seen and not kept.")
     if result.spec.compare:
         said.append(verdict_sentence(watched))
-    if watched.script.exit_code:
-        said.append(f"The program ended with exit code {watched.script.exit_code}.")
+    if watched.script.exit_code and watched.calls:
+        said.append(f"The program {ended_words(watched.script.exit_code)}.")
     return said
 
 
