@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from transformers.modeling_utils import PreTrainedModel
 import kvdemo
 from benchmarks.streaming import load_default
 from kvdemo.questions.documents import any_document, from_any_document
+from tests.known import known
 from tests.tiny import tiny_model, tiny_tokenizer
 
 APPLICATIONS = Path(__file__).resolve().parents[1] / "applications"
@@ -85,26 +86,92 @@ def check_document(record: dict[str, Any]) -> None:
     assert any_document(from_any_document(record)) == record
 
 
-def watched(tmp_path: Path, *words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
-    """A program of tests/applications with its arguments, watched in a process of its own."""
-    written = tmp_path / "watch.json"
+class Watched(Protocol):
+    def __call__(self, *words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
+        """A program of tests/applications with its arguments, watched."""
+
+
+def command(written: Path, words: Sequence[str | Path], switches: Sequence[str], module: bool) -> list[str]:
+    """The arguments of kvdemo watch."""
     program = ["-m", str(words[0])] if module else [str(APPLICATIONS / str(words[0]))]
-    done = subprocess.run(
-        [sys.executable, "-m", "kvdemo", "watch", "--json", written, *switches, *program, *map(str, words[1:])],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-        check=False,
-    )
-    record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+    return ["--json", str(written), *switches, *program, *map(str, words[1:])]
+
+
+def recorded(written: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
     if record:
         check_document(record)
-    return Ran(done.returncode, done.stdout, done.stderr, record)
+    return record
 
 
-def test_a_plain_program_is_told_with_its_cache_its_proof_and_who_decided(tmp_path: Path, folder: Path) -> None:
-    ran = watched(tmp_path, "plain.py", folder, "--two", "words", switches=["--expect", "cached"])
+@pytest.fixture
+def watched_alone(tmp_path: Path) -> Watched:
+    """In a process of its own, in which the program is the first to import torch and transformers."""
+    written = tmp_path / "watch.json"
+
+    def run(*words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvdemo", "watch", *command(written, words, switches, module)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=300,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr, recorded(written))
+
+    return run
+
+
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from kvdemo.cli.watch import main
+
+for line in sys.stdin:
+    words, out, err = json.loads(line)
+    with open(out, "w") as out, open(err, "w") as err, redirect_stdout(out), redirect_stderr(err):
+        status = main(words)
+    print(status, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def one_after_the_other() -> Iterator[subprocess.Popen[str]]:
+    """A process that watches one program after the other: torch and transformers are imported once for all of them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        yield process
+        known(process.stdin).close()
+        assert process.wait(60) == 0
+
+
+# In make test one program has a process to itself, the plain one; in make test-all every program has.
+@pytest.fixture(params=["after others", pytest.param("alone", marks=pytest.mark.slow)])
+def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Watched:
+    """After other programs in one process, or alone in its own: what is seen is the same."""
+    if request.param == "alone":
+        alone: Watched = request.getfixturevalue("watched_alone")
+        return alone
+    process: subprocess.Popen[str] = request.getfixturevalue("one_after_the_other")
+    written, out, err = (tmp_path / name for name in ("watch.json", "out.txt", "err.txt"))
+
+    def run(*words: str | Path, switches: Sequence[str] = (), module: bool = False) -> Ran:
+        asked = [command(written, words, switches, module), str(out), str(err)]
+        print(json.dumps(asked), file=process.stdin, flush=True)
+        status = int(known(process.stdout).readline())
+        return Ran(status, out.read_text(), err.read_text(), recorded(written))
+
+    return run
+
+
+def test_a_plain_program_is_told_with_its_cache_its_proof_and_who_decided(watched_alone: Watched, folder: Path) -> None:
+    ran = watched_alone("plain.py", folder, "--two", "words", switches=["--expect", "cached"])
     assert (ran.status, ran.out) == (0, "made 27 tokens with ['--two', 'words']\n")
     (call,) = ran.calls
     assert call["where"].startswith("plain.py:")
@@ -122,9 +189,9 @@ def test_a_plain_program_is_told_with_its_cache_its_proof_and_who_decided(tmp_pa
 
 
 def test_a_config_that_switches_the_cache_off_is_found_and_the_expectation_is_not_met(
-    tmp_path: Path, without_cache: Path
+    watched: Watched, without_cache: Path
 ) -> None:
-    ran = watched(tmp_path, "plain.py", without_cache, switches=["--expect", "cached"])
+    ran = watched("plain.py", without_cache, switches=["--expect", "cached"])
     assert ran.status == 1
     (call,) = ran.calls
     assert call["use_cache"] == {"value": False, "source": "config.json"}
@@ -133,16 +200,15 @@ def test_a_config_that_switches_the_cache_off_is_found_and_the_expectation_is_no
     assert "config.json" in ran.record["verdict"]["sentence"]
 
 
-@pytest.mark.slow
-def test_batches_and_beams_are_counted_over_their_rows(tmp_path: Path, folder: Path) -> None:
-    one, beams = watched(tmp_path, "batch.py", folder).calls
+def test_batches_and_beams_are_counted_over_their_rows(watched: Watched, folder: Path) -> None:
+    one, beams = watched("batch.py", folder).calls
     assert (one["batch_size"], one["rows"], one["positions_computed"]) == (3, 3, [45, 3, 3, 3, 3])
     assert (beams["batch_size"], beams["beams"], beams["rows"]) == (3, 2, 6)
     assert beams["cached"] is True
 
 
-def test_a_cache_kept_between_calls_is_told_with_how_much_each_call_reused(tmp_path: Path, folder: Path) -> None:
-    calls = watched(tmp_path, "chat_kept.py", folder).calls
+def test_a_cache_kept_between_calls_is_told_with_how_much_each_call_reused(watched: Watched, folder: Path) -> None:
+    calls = watched("chat_kept.py", folder).calls
     assert [call["reused_tokens"] for call in calls] == [0, 16, 29]
     assert {call["cache_origin"] for call in calls} == {"handed over"}
 
@@ -151,57 +217,53 @@ def test_a_cache_kept_between_calls_is_told_with_how_much_each_call_reused(tmp_p
     ("way", "cached", "computed"), [("kept", True, [4, 1, 1, 1, 1, 1]), ("bare", False, [4, 5, 6, 7, 8, 9])]
 )
 def test_a_loop_of_ones_own_is_seen_by_its_forwards(
-    tmp_path: Path, folder: Path, way: str, cached: bool, computed: list[int]
+    watched: Watched, folder: Path, way: str, cached: bool, computed: list[int]
 ) -> None:
-    ran = watched(tmp_path, "own_loop.py", folder, way)
+    ran = watched("own_loop.py", folder, way)
     (call,) = ran.calls
     assert (call["how"], call["cached"], call["positions_computed"]) == ("own loop", cached, computed)
     assert ran.record["verdict"]["cached"] is cached
 
 
-@pytest.mark.slow
-def test_a_pipeline_is_a_call_of_generate(tmp_path: Path, folder: Path) -> None:
-    (call,) = watched(tmp_path, "with_pipeline.py", folder).calls
+def test_a_pipeline_is_a_call_of_generate(watched: Watched, folder: Path) -> None:
+    (call,) = watched("with_pipeline.py", folder).calls
     assert (call["how"], call["new_tokens"]) == ("generate", 6)
     assert call["where"].startswith("with_pipeline.py:")
 
 
-@pytest.mark.slow
-def test_the_model_that_assists_is_counted_apart(tmp_path: Path, folder: Path) -> None:
-    (call,) = watched(tmp_path, "assisted.py", folder).calls
+def test_the_model_that_assists_is_counted_apart(watched: Watched, folder: Path) -> None:
+    (call,) = watched("assisted.py", folder).calls
     assert call["new_tokens"] == 8
     assert call["assistant"]["forwards"] > 0
 
 
-@pytest.mark.slow
-def test_continuous_batching_goes_around_generate_and_is_seen_all_the_same(tmp_path: Path, folder: Path) -> None:
-    ran = watched(tmp_path, "many.py", folder)
+def test_continuous_batching_goes_around_generate_and_is_seen_all_the_same(watched: Watched, folder: Path) -> None:
+    ran = watched("many.py", folder)
     assert {call["how"] for call in ran.calls} == {"generate_batch"}
     assert sum(call["new_tokens"] for call in ran.calls) == 8
 
 
-@pytest.mark.slow
-def test_calls_in_threads_are_told_apart(tmp_path: Path, folder: Path) -> None:
-    calls = watched(tmp_path, "threads.py", folder).calls
+def test_calls_in_threads_are_told_apart(watched: Watched, folder: Path) -> None:
+    calls = watched("threads.py", folder).calls
     assert sorted(call["prompt_tokens"] for call in calls) == [3, 6]
     assert all(call["positions_computed"] == [call["prompt_tokens"], 1, 1, 1, 1] for call in calls)
 
 
-def test_a_program_that_never_generates_is_told_to_look_elsewhere(tmp_path: Path) -> None:
-    ran = watched(tmp_path, "never.py")
+def test_a_program_that_never_generates_is_told_to_look_elsewhere(watched: Watched) -> None:
+    ran = watched("never.py")
     assert (ran.status, ran.out, ran.calls) == (0, "the text comes from elsewhere\n", [])
     assert "generate was never called: this text comes from elsewhere; use the endpoint check" in ran.err
 
 
-def test_a_program_that_fails_fails_as_it_did_and_what_was_seen_is_kept(tmp_path: Path, folder: Path) -> None:
-    ran = watched(tmp_path, "fails.py", folder)
+def test_a_program_that_fails_fails_as_it_did_and_what_was_seen_is_kept(watched: Watched, folder: Path) -> None:
+    ran = watched("fails.py", folder)
     assert ran.status == 1
     assert "LookupError: as it always did" in ran.err
     assert len(ran.calls) == 1
 
 
-def test_a_module_has_its_relative_imports_its_name_and_its_exit_status(tmp_path: Path, folder: Path) -> None:
-    ran = watched(tmp_path, "tests.applications.package", folder, module=True)
+def test_a_module_has_its_relative_imports_its_name_and_its_exit_status(watched: Watched, folder: Path) -> None:
+    ran = watched("tests.applications.package", folder, module=True)
     assert (ran.status, ran.out) == (3, "7\n")
     assert ran.calls[0]["where"].startswith("tests/applications/package/answers.py:") or ran.calls[0][
         "where"
@@ -264,7 +326,9 @@ def test_a_program_reads_its_standard_input_in_a_comparison_it_is_empty() -> Non
     assert (compared.returncode, compared.stdout) == (0, "")
 
 
-def test_what_is_said_of_a_program_imports_nothing_that_it_did_not_import(tmp_path: Path) -> None:
+def test_what_is_said_of_a_program_imports_nothing_that_it_did_not_import(
+    tmp_path: Path, watched_alone: Watched
+) -> None:
     """One that was interrupted while it imported torch has half of it; one without torch waits for no import of it."""
     half, bare = tmp_path / "half.py", tmp_path / "bare.py"
     bare.write_text("import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n")
@@ -272,8 +336,8 @@ def test_what_is_said_of_a_program_imports_nothing_that_it_did_not_import(tmp_pa
         "import sys, types\ntorch = sys.modules['torch'] = types.ModuleType('torch')\n"
         "torch.get_num_threads = lambda: 1\nraise KeyboardInterrupt\n"
     )
-    assert watched(tmp_path, bare).out == "False\n"
-    ran = watched(tmp_path, half)
+    assert watched_alone(bare).out == "False\n"
+    ran = watched_alone(half)
     assert ran.err.count("Traceback") == 1
     assert (ran.record["script"]["exit_code"], ran.record["environment"]["torch"]) == (130, torch.__version__)
 
@@ -308,8 +372,8 @@ def test_stdout_of_a_comparison_is_that_of_the_first_run(folder: Path) -> None:
     assert (seen.returncode, seen.stdout) == (0, "made 27 tokens with []\n")
 
 
-def test_a_run_of_a_comparison_that_fails_says_its_last_words(tmp_path: Path) -> None:
-    seen = watched(tmp_path, "leaves.py", "error", switches=["--compare", "none,as-is", "--rounds", "1"])
+def test_a_run_of_a_comparison_that_fails_says_its_last_words(watched_alone: Watched) -> None:
+    seen = watched_alone("leaves.py", "error", switches=["--compare", "none,as-is", "--rounds", "1"])
     assert seen.status == 1
     assert seen.err.count("LookupError: as it always did") == 2, (
         "the first is heard, of the other its last words are told"
@@ -318,8 +382,8 @@ def test_a_run_of_a_comparison_that_fails_says_its_last_words(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("way", ["python", "multiprocessing"])
-def test_a_program_whose_processes_generate_is_told_that_they_are_not_watched(tmp_path: Path, way: str) -> None:
-    ran = watched(tmp_path, "child.py", way)
+def test_a_program_whose_processes_generate_is_told_that_they_are_not_watched(watched_alone: Watched, way: str) -> None:
+    ran = watched_alone("child.py", way)
     assert (ran.status, ran.out, ran.record["processes"]) == (0, "generated elsewhere\n", 1)
     assert ran.record["verdict"]["sentence"].startswith(
         "generate was never called in this process. It started another process, which is not watched: put with "
@@ -389,8 +453,8 @@ def test_everything_that_is_patched_is_the_original_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_comparison_overrides_the_cache_and_nothing_else(tmp_path: Path, without_cache: Path) -> None:
-    ran = watched(tmp_path, "plain.py", without_cache, switches=["--compare", "none,dynamic", "--rounds", "2"])
+def test_a_comparison_overrides_the_cache_and_nothing_else(watched_alone: Watched, without_cache: Path) -> None:
+    ran = watched_alone("plain.py", without_cache, switches=["--compare", "none,dynamic", "--rounds", "2"])
     assert ran.status == 0
     assert {run["arm"] for run in ran.record["runs"]} == {"none", "dynamic"}
     computed = {run["arm"]: run["positions_computed"] for run in ran.record["runs"]}
@@ -401,7 +465,9 @@ def test_a_comparison_overrides_the_cache_and_nothing_else(tmp_path: Path, witho
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_a_comparison_of_a_program_gives_the_ratio_of_a_comparison_on_the_same_prompt(tmp_path: Path) -> None:
+def test_a_comparison_of_a_program_gives_the_ratio_of_a_comparison_on_the_same_prompt(
+    tmp_path: Path, watched_alone: Watched
+) -> None:
     """On the default model, with the same prompt, lengths and rounds: the two intervals overlap, and the ids are equal."""
     folder, prompt, new_tokens = tmp_path / "model", "The red cat was", "40"
     loaded = load_default()
@@ -413,7 +479,7 @@ def test_a_comparison_of_a_program_gives_the_ratio_of_a_comparison_on_the_same_p
     switches = ["--prompt", prompt, "--max-new-tokens", new_tokens, "--rounds", "6", "--json", str(compared)]
     assert python("-m", "kvdemo", "compare", "--strategy", "none", "--strategy", "dynamic", *switches).returncode == 0
     program = ("story.py", folder, prompt, new_tokens)
-    seen = watched(tmp_path, *program, switches=["--compare", "none,as-is", "--rounds", "6"])
+    seen = watched_alone(*program, switches=["--compare", "none,as-is", "--rounds", "6"])
     assert seen.status == 0
     assert seen.calls[0]["prompt_tokens"] == 4
     assert {run["positions_computed"] for run in seen.record["runs"]} == {sum(range(4, 44)), 43}
