@@ -420,6 +420,10 @@ def test_an_application_without_a_cache_is_none_of_the_two_by_itself() -> None:
     assert rows_of(off)[1].in_use is False
     assert rows_of(off)[1].words == "Off: config.json says use_cache: false."
     assert rows_of(off)[2].words.startswith("Forwards saw 4, 5, 6, 7 tokens. The cache is off: ")
+    assert rows_of(off)[9].words.endswith("kvdemo watch --compare as-is,dynamic tells.")
+    assert any(
+        "kvdemo watch --compare as-is,dynamic" in sentence for sentence in question_of(off).words.open_points(off, None)
+    )
     beside = replace(
         off,
         spec=replace(off.spec, compare=("as-is", "dynamic")),

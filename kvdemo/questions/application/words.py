@@ -156,7 +156,9 @@ def _place(calls: list[Call]) -> str:
 def open_points(result: ApplicationResult, decision: CacheDecision | None) -> list[str]:
     """What it does not tell."""
     said = ["Other inputs: this is what the program did with the ones it had in this run."]
-    if not result.spec.compare:
+    if result.watched.cached is False and not any(arm.cached for arm in result.arms):
+        said.append("What a cache would be worth here: kvdemo watch --compare as-is,dynamic --rounds 6 tells.")
+    elif not result.spec.compare and result.watched.calls:
         said.append("What the cache is worth here: kvdemo watch --compare none,as-is --rounds 6 tells.")
     if any(call.how == "own loop" for call in result.watched.calls):
         said.append("Loops over model(...) hand the cache over themselves: a comparison cannot override that.")
