@@ -130,8 +130,10 @@ def table(result: SoonResult) -> Table:
 
 
 def chart(result: SoonResult) -> go.Figure:
-    figure = blank("How soon does it begin?", height=200)
     times = [run.ttft_s or 0.0 for run in result.runs]
+    figure = blank(
+        "How soon does it begin?", height=200, x={"range": [0, len(times)]}, y={"range": [0, max(times, default=1.0)]}
+    )
     strong_line(figure, of_strategy("dynamic"), range(len(times)), times, "%{y:.2f} s", name="first token")
     return figure
 

@@ -81,10 +81,13 @@ def domain(axis: Any) -> tuple[float, float]:
 
 
 def extent(figure: go.Figure, axis: Any, name: str, which: str) -> tuple[float, float]:
-    """The axis' own range; that of the cells on it where it has none."""
+    """The axis' own range; that of the cells on it where it has none. ValueError where it has neither."""
     if axis.range is not None:
         return float(axis.range[0]), float(axis.range[1])
-    cells = [trace for trace in figure.data if trace.type == "heatmap" and (trace[f"{which}axis"] or which) == name]
+    drawn = [trace for trace in figure.data if (trace[f"{which}axis"] or which) == name]
+    cells = [trace for trace in drawn if trace.type == "heatmap"]
+    if len(cells) < len(drawn):  # a browser would work one out; here what is drawn would lie anywhere
+        raise ValueError(f"the axis {name} of {figure.layout.title.text!r} has no range")
     values = [float(value) for trace in cells for value in trace[which]]
     step = values[1] - values[0] if len(values) > 1 else 1.0
     low, high = min(values, default=0.0) - step / 2, max(values, default=1.0) + step / 2

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kvdemo.charts.chat_charts import first_token_chart
+from kvdemo.charts.static_svg import figure_svg
+from kvdemo.questions.application.charts import forwards_chart, telling_call
 from kvdemo.questions.grow.charts import growth_ratio_chart
 from kvdemo.questions.prefix.charts import prefix_chart
 from kvdemo.questions.prompts.charts import prompt_ratios_chart, prompt_set_chart
 from tests.drawn import named, texts
-from tests.made_up import growth_of, prefix_of, prompt_set_of, run_of
+from tests.known import known
+from tests.made_up import application_of, growth_of, prefix_of, prompt_set_of, run_of
 
 
 def test_first_tokens_without_reuse_are_drawn_only_where_they_were_measured() -> None:
@@ -48,3 +53,22 @@ def test_a_prefix_shows_both_times_of_every_question_and_when_it_pays() -> None:
     assert named(figure, "processed every time")[0].y == pytest.approx((1.6, 1.61, 1.62))
     assert named(figure, "kept and copied")[0].y == pytest.approx((0.11, 0.112, 0.114))
     assert "pays from question" in texts(figure, "price")[0]
+
+
+def test_the_forwards_of_a_call_lie_where_their_axis_says_also_in_a_report() -> None:
+    figure = forwards_chart(known(telling_call(application_of())))
+    computed, read = figure.data
+    assert (tuple(computed.x), tuple(read.x)) == ((4, 1, 1, 1), (0, 4, 5, 6))
+    assert tuple(figure.layout.xaxis.range) == pytest.approx((0, 1.04 * 7))
+    zero_px, whole_px = 72, 640 - 14 - 72
+    bars = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', figure_svg(figure, 640))
+    assert {float(x) for x, _ in bars[:4]} == {zero_px}
+    assert float(bars[0][1]) == pytest.approx(4 / (1.04 * 7) * whole_px, rel=0.02)
+    assert float(bars[1][1]) == pytest.approx(float(bars[0][1]) / 4, rel=0.02)
+
+
+def test_what_is_drawn_on_an_axis_without_a_range_is_refused() -> None:
+    figure = growth_ratio_chart(growth_of(prompts=(16, 128), answers=(16, 32)))
+    figure.layout.xaxis.range = None
+    with pytest.raises(ValueError, match="has no range"):
+        figure_svg(figure, 640)

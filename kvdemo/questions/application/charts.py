@@ -109,7 +109,11 @@ def forwards_chart(call: Call) -> go.Figure:
         height=top + 240,
         top=top,
         left=72,
-        x={"title_text": f"positions, {clean(call.where, max_chars=28)}", "rangemode": "tozero", "showgrid": True},
+        x={
+            "title_text": f"positions, {clean(call.where, max_chars=28)}",
+            "range": [0, 1.04 * max(map(sum, zip(computed, read, strict=True)), default=1) or 1],
+            "showgrid": True,
+        },
         y={"title_text": f"← forward{more}", "range": [shown + 0.6, 0.4], "showgrid": False},
     )
     figure.update_layout(barmode="stack")
