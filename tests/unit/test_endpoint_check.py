@@ -66,14 +66,14 @@ def test_what_it_reports_as_reused_is_said_beside_the_times() -> None:
     )
 
 
-def test_a_server_that_reuses_every_whole_page_is_said_to_reuse_all_that_could_be() -> None:
-    """Its pages are of 16 tokens, and of 510 tokens 490 are in common: 480 in whole pages."""
+def test_a_server_that_reuses_every_whole_page_is_said_to_reuse_about_all_that_could_be() -> None:
+    """How many tokens two prompts have in common is estimated from outside: within a page of what it is."""
     result = checked(EngineBehind(reports=True), page_tokens=16)
-    found = judgements(result)["prefix_reuse"]
-    assert "2,880 tokens as reused of about 2,880 in the whole pages of 16 that could be (100 %)" in found.evidence
-    assert " times (" in found.evidence, "beside the change in time"
+    evidence = judgements(result)["prefix_reuse"].evidence
+    assert re.search(r" times \(.*tokens as reused of about [\d,]+ in the whole pages of 16 that could be", evidence)
     written = any_document(result)
-    assert written["hit_efficiency"] == 1.0
+    tokens = known(result.arm("warm")[0].prompt_tokens)
+    assert 1 - 16 / (tokens - 40) <= written["hit_efficiency"] <= 1
     assert from_any_document(loads(dumps(written).encode())) == result
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from kvdemo.experiments.hits import TEMPLATE_END_TOKENS
 from kvdemo.questions.endpoint.judgement import (
+    OWN_TOKENS,
     CachePair,
     Concurrency,
     PrefixPair,
@@ -17,6 +19,8 @@ from kvdemo.questions.endpoint.judgement import (
     overlap,
     prefix_reuse,
 )
+from kvdemo.questions.endpoint.prompts import Beginning
+from tests.engine_behind import text_of
 
 SHORT, LONG = 40, 1000
 AHEAD_S = 0.05  # network and scheduling before a first token
@@ -221,6 +225,14 @@ def test_a_prompt_too_short_for_a_whole_page_does_not_show_that_nothing_is_reuse
     assert found.verdict == "cannot tell"
     assert "no whole page" in found.evidence
     assert prefix_reuse([replace(pair, prompt_tokens=210) for pair in prefixes_of(8.0)], 0.09).verdict == "in use"
+
+
+def test_what_a_known_prompt_ends_with_is_about_as_many_tokens_as_is_said() -> None:
+    """Tokens that no other prompt has count against no server's reuse. A token of such text has about four characters."""
+    beginning = Beginning(50)
+    one, other = text_of(beginning.prompt()), text_of(beginning.prompt())
+    common = next(at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+    assert (len(one) - common) / 4 == pytest.approx(OWN_TOKENS - TEMPLATE_END_TOKENS, abs=3)
 
 
 def test_hits_that_are_reported_are_said_beside_the_times() -> None:
