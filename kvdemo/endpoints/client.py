@@ -177,9 +177,9 @@ class Client:
             except Exception as error:
                 ended.put(error)
 
-        threading.Thread(target=get, name="kvdemo-endpoint", daemon=True).start()
         allowed_s = self.patience.connect_s + self.patience.first_s
         until_s = self._clock() + allowed_s
+        threading.Thread(target=get, name="kvdemo-endpoint", daemon=True).start()
         try:
             while True:
                 with suppress(queue.Empty):
