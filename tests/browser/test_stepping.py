@@ -56,6 +56,7 @@ def test_the_next_message_reuses_what_the_steps_have_kept(page: Served, screen: 
     expect(screen.part("#chat-panel")).to_contain_text("Reused")
 
 
+@pytest.mark.slow
 def test_after_any_answer_the_kept_cache_can_be_looked_into_and_where_nothing_is_kept_that_is_said(
     page: Served, screen: Screen
 ) -> None:
