@@ -86,7 +86,7 @@ def extent(figure: go.Figure, axis: Any, name: str, which: str) -> tuple[float, 
         return float(axis.range[0]), float(axis.range[1])
     drawn = [trace for trace in figure.data if (trace[f"{which}axis"] or which) == name]
     cells = [trace for trace in drawn if trace.type == "heatmap"]
-    if len(cells) < len(drawn):  # a browser would work one out; here what is drawn would lie anywhere
+    if drawn and not cells:  # a browser would work one out; here what is drawn would lie anywhere
         raise ValueError(f"the axis {name} of {figure.layout.title.text!r} has no range")
     values = [float(value) for trace in cells for value in trace[which]]
     step = values[1] - values[0] if len(values) > 1 else 1.0
