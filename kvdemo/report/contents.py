@@ -66,11 +66,11 @@ def contents_of(
 
 
 def _in_force(question: Question[Any, Any], decision: CacheDecision | None, readiness: Readiness) -> str:
-    """As it was inspected; else as this question has seen it at work, where it looks at that."""
-    if decision is not None:
-        return decision.sentence()
+    """As this question has seen it at work, where it looks at that; else as it was inspected."""
     seen = readiness.rows[0]
-    return seen.words if 1 in question.settles and seen.answered else "Not inspected."
+    if 1 in question.settles and seen.answered:
+        return seen.words
+    return decision.sentence() if decision is not None else "Not inspected."
 
 
 def readiness_of(

@@ -9,7 +9,18 @@ from statistics import median
 from kvdemo.facts.units import format_bytes, format_count, format_seconds
 from kvdemo.watching.record import INTERRUPTED, Call, Watched
 
-__all__ = ["NEVER", "cache_words", "ended_words", "lines_of", "places", "proof_words", "rest_words", "verdict_sentence"]
+__all__ = [
+    "NEVER",
+    "cache_words",
+    "ended_words",
+    "heading",
+    "lines_of",
+    "places",
+    "proof_words",
+    "rest_words",
+    "times_words",
+    "verdict_sentence",
+]
 
 NEVER = "generate was never called: this text comes from elsewhere; use the endpoint check"
 SHOWN = 4  # forwards, and reuses: enough to see how it goes on
@@ -39,7 +50,7 @@ def lines_of(watched: Watched) -> list[str]:
     groups = places(watched)
     lines: list[str] = []
     for calls in groups[:MOST_PLACES]:
-        lines.append(_heading(calls))
+        lines.append(heading(calls))
         lines += [f"  {name:<13} {words}" for name, words in _rows(calls, watched, whole=len(groups) == 1)]
         lines += [""] if len(groups) > 1 else []
     if len(groups) > MOST_PLACES:
@@ -67,8 +78,8 @@ def _kind(call: Call) -> tuple[object, ...]:
     return call.where, call.how, call.model, setting, str(call.cached), call.error or "", call.beams, call.rows
 
 
-def _heading(calls: Sequence[Call]) -> str:
-    first, times = calls[0], _times(len(calls))
+def heading(calls: Sequence[Call]) -> str:
+    first, times = calls[0], times_words(len(calls))
     failed = f", and ended with {first.error}" if first.error else ""
     if first.how == "own loop":
         return f"your own loop over model(...) ran {times} at {first.where}{failed}"
@@ -77,7 +88,7 @@ def _heading(calls: Sequence[Call]) -> str:
     return f"{first.how} was called {times} from {first.where}{failed}"
 
 
-def _times(number: int) -> str:
+def times_words(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number) or f"{format_count(number)} times"
 
 

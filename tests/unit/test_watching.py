@@ -23,6 +23,11 @@ import torch
 from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig
 
 import kvdemo
+from kvdemo.experiments.pieces import plain
+from kvdemo.questions.application.code import COUNTING_CODE
+from kvdemo.questions.application.run import compare_program, result_of
+from kvdemo.questions.application.spec import ApplicationResult, ApplicationSpec
+from kvdemo.questions.application.words import headline
 from kvdemo.watching.elsewhere import ENTRY, why_not
 from kvdemo.watching.environment import environment_here
 from kvdemo.watching.override import Override
@@ -178,6 +183,29 @@ def test_several_models_are_told_apart_by_name(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(record)
 
 
+def headline_of(seen: Any) -> str:
+    record = dataclasses.replace(seen.record(), environment=environment_here())
+    return plain(headline(result_of(ApplicationSpec("program.py"), record)))
+
+
+def test_the_headline_names_what_was_called_and_how_often() -> None:
+    model = tiny_model()
+    pages = ContinuousBatchingConfig(
+        page_size=16, num_blocks=8, max_batch_tokens=64, auto_switch_to_flash=False, use_cuda_graph=False
+    )
+    with kvdemo.watch() as once:
+        model.generate_batch([[1, 2, 3]], GenerationConfig(max_new_tokens=2, eos_token_id=-1), pages)
+    assert headline_of(once).startswith("generate_batch was called once from ")
+    with kvdemo.watch() as often:
+        for _ in range(2):
+            answer(model)
+    assert headline_of(often).startswith("Generate was called twice from ")
+    with kvdemo.watch() as mixed:
+        for use_cache in (True, False, False):
+            answer(model, use_cache=use_cache)
+    assert headline_of(mixed).startswith("It generated 3 times, in different ways. The cache is off in 2 of 3 calls: ")
+
+
 def test_a_line_that_changes_the_model_in_memory_is_told_from_its_files(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -246,6 +274,22 @@ def test_time_that_several_calls_share_counts_once() -> None:
     assert union_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (1.5, 1.6)]) == 4.0
 
 
+@pytest.mark.parametrize(
+    ("use_cache", "last"),
+    [(True, "computed 1 positions, read 5 from DynamicCache"), (False, "computed 6 positions, read 0 from no cache")],
+)
+def test_the_lines_that_show_it_without_kvdemo_do(
+    use_cache: bool, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"model": tiny_model()}
+    exec(compile(COUNTING_CODE, "counting.py", "exec"), names)
+    answer(names["model"], use_cache=use_cache)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("computed 3 positions, read 0 from ")
+    assert lines[-1] == last
+
+
 # --- another process, another environment ----------------------------------------------------------------------------
 
 
@@ -266,9 +310,6 @@ def test_an_interrupt_ends_the_program_as_it_would_end_alone_and_what_was_seen_i
 
 @pytest.mark.parametrize("runs", [0, 3])
 def test_a_comparison_that_is_interrupted_keeps_what_was_done(runs: int) -> None:
-    from kvdemo.questions.application.run import compare_program
-    from kvdemo.questions.application.spec import ApplicationResult, ApplicationSpec
-
     with kvdemo.watch(name="program.py") as seen:
         pass
     left = dataclasses.asdict(dataclasses.replace(seen.record(0), environment=environment_here()))
@@ -320,7 +361,6 @@ def test_the_observer_needs_the_standard_library_only(other: Path, tmp_path: Pat
 def test_a_program_is_compared_with_itself_in_another_environment(other: Path, tmp_path: Path) -> None:
     from kvdemo.cli.watch import main
     from kvdemo.experiments.documents import loads
-    from kvdemo.questions.application.spec import ApplicationResult
     from kvdemo.questions.documents import from_any_document
 
     tiny_model().save_pretrained(tmp_path / "tiny")
@@ -404,7 +444,6 @@ def test_another_version_of_transformers_is_told_with_its_cache_its_speed_and_it
 
     from kvdemo.cli.watch import main
     from kvdemo.experiments.documents import loads
-    from kvdemo.questions.application.spec import ApplicationResult
     from kvdemo.questions.documents import from_any_document
 
     tiny_model().save_pretrained(tmp_path / "tiny")

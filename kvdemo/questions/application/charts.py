@@ -18,7 +18,7 @@ from kvdemo.watching.record import Call
 __all__ = ["draw", "drawings", "telling_call"]
 
 ROW_PX, LEFT_PX = 34, 128
-MOST_FORWARDS = 120
+MOST_FORWARDS, MOST_APART = 120, 40
 
 
 def draw(result: ApplicationResult, picked: Mapping[str, str]) -> list[go.Figure | None]:
@@ -40,7 +40,7 @@ def telling_call(result: ApplicationResult) -> Call | None:
 
 
 def time_chart(result: ApplicationResult) -> go.Figure:
-    """Where does the application's time go? One bar, or one for each way of running it."""
+    """Where did the time go? One bar, or one for each way of running it."""
     rows = _times(result)
     parts = (("dynamic", "generation"), ("weights", "other"))
     total = (sum(times[at] for _, times in rows) for at in (0, 1))
@@ -50,7 +50,7 @@ def time_chart(result: ApplicationResult) -> go.Figure:
     ]
     top = 66 + banner_px([text for _, text in words])
     figure = blank(
-        "Where does the application's time go?",
+        "Where did the time go?",
         height=top + max(60, ROW_PX * len(rows)) + 48,
         top=top,
         left=LEFT_PX,
@@ -114,7 +114,8 @@ def forwards_chart(call: Call) -> go.Figure:
             "range": [0, 1.04 * max(map(sum, zip(computed, read, strict=True)), default=1) or 1],
             "showgrid": True,
         },
-        y={"title_text": f"← forward{more}", "range": [shown + 0.6, 0.4], "showgrid": False},
+        y={"range": [shown + 0.6, 0.4], "showgrid": False},
+        y_title=f"forward{more}",
     )
     figure.update_layout(barmode="stack")
     bases = ([0] * shown, list(computed[:shown]))
@@ -123,7 +124,7 @@ def forwards_chart(call: Call) -> go.Figure:
             x=list(values[:shown]),
             y=list(range(1, shown + 1)),
             base=base,
-            width=0.8,
+            width=0.8 if shown <= MOST_APART else 1,  # thinner gaps would be drawn unevenly
             orientation="h",
             marker={"color": meaning.fill},
             name=text.partition(":")[0],

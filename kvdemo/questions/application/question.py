@@ -7,6 +7,7 @@ from typing import Any
 
 from kvdemo.experiments.question import Page, Question
 from kvdemo.questions.application import words
+from kvdemo.questions.application.code import COUNTING_CODE
 from kvdemo.questions.application.document import document, read
 from kvdemo.questions.application.evidence import evidence
 from kvdemo.questions.application.run import not_here
@@ -70,4 +71,5 @@ APPLICATION = Question(
     drawings=drawings,
     page=page,
     ask=ask,
+    code=COUNTING_CODE,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kvdemo.experiments.statistics import median
 from kvdemo.experiments.tables import Table
 from kvdemo.facts.units import NOT_AVAILABLE, format_bytes, format_count, format_ratio, format_seconds
-from kvdemo.questions.application.spec import ApplicationResult, ArmOfProgram, Ratio
+from kvdemo.questions.application.spec import PYTHON, ApplicationResult, ArmOfProgram, Ratio
 from kvdemo.watching.record import Call
 from kvdemo.watching.words import cache_words, places
 
@@ -19,7 +19,10 @@ COLUMNS = ("Where", "Calls", "Cache", "Computed", "Read", "Prompt", "New", "Reus
 def application_table(result: ApplicationResult) -> Table:
     """Where does it generate, with which cache? Of a comparison: how did each way of running it do?"""
     if result.comparisons:
-        return Table.of(_arm_row(result, key) for key in result.spec.compare)
+        rows = [_arm_row(result, key) for key in result.spec.compare]
+        if any(key.startswith(PYTHON) for key in result.spec.compare):
+            rows = [{**row, "With": _versions(result, key)} for row, key in zip(rows, result.spec.compare, strict=True)]
+        return Table.of(rows)
     return Table.of((_place_row(calls) for calls in places(result.watched)), COLUMNS)
 
 
@@ -52,7 +55,6 @@ def _middle(calls: list[Call], name: str) -> str:
 def _arm_row(result: ApplicationResult, key: str) -> dict[str, str]:
     runs = [run for run in result.runs if run.arm == key and run.counts]
     arm = next((one for one in result.arms if one.key == key), None)
-    versions = f"transformers {arm.transformers}, torch {arm.torch}" if arm is not None and arm.torch else NOT_AVAILABLE
     held = [run.peak_cache_bytes for run in runs if run.peak_cache_bytes is not None]
     return {
         "Run with": result.label(key),
@@ -64,8 +66,12 @@ def _arm_row(result: ApplicationResult, key: str) -> dict[str, str]:
         "Runs": format_count(len(runs)),
         "Computed": format_count(median(run.positions_computed for run in runs)),
         "Cache held": format_bytes(max(held, default=None)),
-        "With": versions,
     }
+
+
+def _versions(result: ApplicationResult, key: str) -> str:
+    arm = next((one for one in result.arms if one.key == key), None)
+    return f"transformers {arm.transformers}, torch {arm.torch}" if arm is not None and arm.torch else NOT_AVAILABLE
 
 
 def _cache_cell(arm: ArmOfProgram | None) -> str:

@@ -8,7 +8,7 @@ from kvdemo.facts.decision import CacheDecision
 from kvdemo.facts.units import format_count, format_seconds
 from kvdemo.questions.application.spec import NO_MODEL, PYTHON, ApplicationResult, Ratio, RatioMetric
 from kvdemo.watching.record import Call
-from kvdemo.watching.words import cache_words, ended_words, places, proof_words, verdict_sentence
+from kvdemo.watching.words import cache_words, ended_words, heading, places, proof_words, times_words, verdict_sentence
 
 __all__ = [
     "CAPTION",
@@ -52,17 +52,12 @@ def _seen(result: ApplicationResult) -> Pieces:
     groups = places(result.watched)
     if not groups:
         return [(capital(verdict_sentence(result.watched)), True)]
-    calls = result.watched.calls
-    times = "once" if len(calls) == 1 else f"{format_count(len(calls) + result.watched.calls_left_out)} times"
-    where = f" from {groups[0][0].where}" if len({group[0].where for group in groups}) == 1 else ""
-    what = {"own loop": "Your own loop ran", "continuous batching": "Continuous batching ran"}.get(
-        calls[0].how, "Generate was called"
-    )
-    if len({call.how for call in calls}) > 1:
-        what, where = "It generated", ""
+    generated = len(result.watched.calls) + result.watched.calls_left_out
+    several = f"it generated {times_words(generated)}, in different ways"
     script = result.watched.script
+    begins = heading(groups[0]) if len(groups) == 1 else several
     return [
-        (f"{what} {times}{where}. ", False),
+        (f"{begins if begins.startswith('generate_batch') else capital(begins)}. ", False),
         (verdict_sentence(result.watched), True),
         (
             f" {format_seconds(script.wall_s)} in all: {format_seconds(script.generation_s)} generation, "

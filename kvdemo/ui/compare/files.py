@@ -9,6 +9,7 @@ from typing import Any
 
 from kvdemo.backend.protocol import Backend
 from kvdemo.components.uploads import read_upload
+from kvdemo.errors import InvalidRequest
 from kvdemo.experiments.documents import dumps, loads
 from kvdemo.experiments.question import AnyResult
 from kvdemo.questions.documents import any_document, from_any_document
@@ -47,7 +48,10 @@ def content_of(
         from kvdemo.report.reproduce import reproduce_script
 
         one = question.comparison(result)
-        return question.code if one is None else reproduce_script(one)
+        text = question.code if one is None else reproduce_script(one)
+        if not text:
+            raise InvalidRequest("script", "there is none for this question")
+        return text
     from kvdemo.report.report import report_html, report_markdown
 
     form = report_html if kind == "report" else report_markdown
