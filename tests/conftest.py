@@ -5,6 +5,7 @@ Those marked "browser" need a Chromium or Chrome that is already on the machine.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+# These share real_page, which takes long to start.
+REAL_APP = ("tests/app/test_readme_curl.py::test_the_default_model", "tests/browser/test_real_model.py::")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_BROWSERS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -78,6 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.skip(reason="no Chromium or Chrome"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What has been imported by now stays to the end: nobody who collects garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if skipped_key in config.stash:
         terminalreporter.write_line(NO_BROWSER, red=True, bold=True)
@@ -88,16 +97,19 @@ skipped_key = pytest.StashKey[int]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Where tests run in several processes, a file of unit tests goes to any of them, and all that is served to one.
+    """Where tests run in several processes, a file goes to any of them, and what shares a server to one.
 
-    So a server and a browser are started once, no two of them share the cores, and unit tests fill their pauses.
+    Files with a browser need a browser and a page in each process, which are kept from one such file to the next; so these
+    come first, and unit tests fill up what is left.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduler(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "served" if file.startswith(("tests/app/", "tests/browser/")) else file
+            file: str = super()._split_scope(nodeid)
+            if nodeid.startswith(REAL_APP):
+                return "the app with the default model"
+            return "the page over HTTP" if file.startswith("tests/app/") else file
 
     # In the order of their collection: what is served takes longest, and comes first.
     config.option.loadscopereorder = False
