@@ -50,7 +50,7 @@ def test_the_strip_of_a_window_shows_what_it_has_forgotten_and_a_full_layers_sho
     strip = str(look_card(look))
     assert f"Layer 1: {gone} forgotten, {HELD} held; the newest token is not in the cache yet." in strip
     assert re.findall(r'kv-part kv-part-(\w+)" style="flex:(\d+)', strip) == [
-        ("unread", str(gone)),
+        ("forgotten", str(gone)),
         ("reused", str(HELD)),
         ("newest", "1"),
     ]
@@ -89,7 +89,7 @@ def test_after_a_chat_the_panel_shows_what_the_windows_still_hold(backend: Backe
             assert "kv-bar-window" not in panel(view, None, None)
     shown = panel(view, None, None)
     assert f"4 of 6 layers keep only the newest {HELD} of {view.cache_tokens} positions." in shown
-    assert f'style="flex:{view.cache_tokens - HELD} 1 0"' in shown
+    assert f'kv-part-forgotten" style="flex:{view.cache_tokens - HELD} 1 0"' in shown
     assert "each on average" in shown
 
 

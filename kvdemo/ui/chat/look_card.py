@@ -34,7 +34,7 @@ def strip(found: CacheLook) -> Markup:
             f"Layer {found.layer}: how many positions it holds cannot be read off its data."
         )
     gone = found.tokens - held
-    parts = [("unread", gone, "forgotten"), ("reused", held, "held")]
+    parts = [("forgotten", gone, "forgotten"), ("reused", held, "held")]
     bars = Markup("").join(
         Markup('<span class="kv-part kv-part-{}" style="flex:{} 1 0"></span>').format(kind, count)
         for kind, count, _ in (*parts, ("newest", 1, ""))
