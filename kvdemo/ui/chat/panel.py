@@ -118,7 +118,8 @@ def _window_bar(view: RunView) -> str:
         return ""
     held = min(layer.keys_shape[2] for layer in layers if layer.keys_shape is not None)
     return Markup(
-        '<div class="kv-bar kv-bar-window" role="img" title="{}"><span class="kv-part kv-part-forgotten" style="flex:{} 1 0"></span>'
+        '<div class="kv-bar kv-bar-window" role="img" title="{}">'
+        '<span class="kv-part kv-part-forgotten" style="flex:{} 1 0"></span>'
         '<span class="kv-part kv-part-reused" style="flex:{} 1 0"></span></div><p class="kv-small">{}</p>'
     ).format(words, view.cache_tokens - held, held, words)
 
