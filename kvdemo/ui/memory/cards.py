@@ -118,9 +118,11 @@ def engine_card(plan: MemoryPlan) -> str:
         Markup('<tr><th scope="row">{}</th><td>{}</td></tr>').format(text(name), text(value)) for name, value in figures
     )
     notes = Markup("").join(Markup('<p class="kv-small">{}</p>').format(text(note)) for note in found.notes)
-    code = "\n".join(f"# {engine}\n{command}" for engine, command in found.commands)
     none = f"Not one request of {format_count(found.seq_len)} tokens fits, so there is no command that starts it."
-    commands = code_block(code, wrapped=True) if code else Markup('<p class="kv-said">{}</p>').format(text(none))
+    commands = Markup("").join(
+        Markup('<p class="kv-small kv-start">{}</p>{}').format(text(engine), code_block(command, wrapped=True))
+        for engine, command in found.commands
+    ) or Markup('<p class="kv-said">{}</p>').format(text(none))
     memory = format_bytes(found.cache_bytes)
     return Markup(
         '<div class="kv-card kv-engine"><h2 class="kv-card-title">What would an engine say?</h2>'
