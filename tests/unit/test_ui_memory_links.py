@@ -54,6 +54,12 @@ def test_a_link_brings_back_what_it_was_made_of(choice: ModelChoice, form: Memor
     assert asked(query_of(choice, form, beside)) == Asked(choice, form, beside)
 
 
+def test_no_name_in_a_link_is_one_that_gradio_takes_for_itself() -> None:
+    """It answers ?page=32 with an error: it has no page of that name."""
+    changed = MemoryForm(1024, 2, "static", "float8", 24, 15, "int4", 4, 1500, 32)
+    assert not {"page", "view", "deep_link"} & set(Query(query_of(ModelChoice(), changed, Beside())))
+
+
 def test_a_link_is_short_and_readable() -> None:
     assert query_of(ModelChoice("Llama-3.1-8B"), MemoryForm(32_768, 8), Beside()) == (
         "?tab=memory&model=Llama-3.1-8B&seq_len=32768&batch=8&budget=80"
@@ -78,8 +84,8 @@ def test_an_address_without_a_budget_means_this_machines_for_the_loaded_model_an
         ("seq_len=" + "9" * 5000, "seq_len"),
         ("seq_len=%D9%A8", "seq_len"),
         ("batch=-1", "batch"),
-        ("page=0", "page"),
-        ("page=65537", "page"),
+        ("page_size=0", "page_size"),
+        ("page_size=65537", "page_size"),
         ("batch=1000001", "batch"),
         ("cache=paged", "cache"),
         ("dtype=float7", "dtype"),

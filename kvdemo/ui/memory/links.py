@@ -52,7 +52,7 @@ def query_of(choice: ModelChoice, form: MemoryForm, beside: Beside) -> str:
         "weights": (form.weights_dtype, usual.weights_dtype),
         "devices": (form.tensor_parallel, usual.tensor_parallel),
         "encoder": (form.encoder_len, usual.encoder_len),
-        "page": (form.page_tokens, usual.page_tokens),
+        "page_size": (form.page_tokens, usual.page_tokens),
         "by": (beside.by, "length"),
     }
     pairs += [(name, value) for name, (value, default) in further.items() if value != default]
@@ -89,7 +89,7 @@ def asked_by(
         weights_dtype=reader.read("weights", _one_of("weights", WEIGHTS), usual.weights_dtype),
         tensor_parallel=reader.read("devices", _whole("devices", 1024), usual.tensor_parallel),
         encoder_len=reader.read("encoder", _whole("encoder", MAX_LENGTH), usual.encoder_len),
-        page_tokens=reader.read("page", _whole("page", MOST_PAGE_TOKENS), usual.page_tokens),
+        page_tokens=reader.read("page_size", _whole("page_size", MOST_PAGE_TOKENS), usual.page_tokens),
     )
     beside = Beside(
         by=reader.read("by", _one_of("by", (*GROWS,)), "length"),
