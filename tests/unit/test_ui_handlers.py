@@ -51,7 +51,7 @@ def test_stop_ends_what_this_visitor_runs_at_this_place(page: gr.Blocks) -> None
 def test_an_answer_is_the_visitors_own_and_leaves_the_composer_alone(page: gr.Blocks) -> None:
     visit = Visit(page, "asking")
     take, answer = visit.event("take"), visit.event("answer")
-    visit.run(take, [None, "Name three planets."])
+    visit.run(take, [None, "Name three planets.", ""])
     told = visit.run(answer)
     box = next(block for block in answer.outputs if block.elem_id == "chat-box")
     assert all(box not in step for step in told)
