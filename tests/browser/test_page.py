@@ -126,8 +126,11 @@ def test_the_lesson_stands_at_the_foot_and_its_links_open_in_a_page_that_has_jus
     screen = opened(page)
     expect(screen.part("#kv-foot li a")).to_have_text([one.title for one in EXPERIMENTS])
     screen.part("#kv-foot summary").click()
-    screen.part("#kv-foot li a").last.click()
-    expect(screen.tab).to_have_url(f"{page.url}/{EXPERIMENTS[-1].query}")
+    link = screen.part("#kv-foot li a").last
+    expect(link).to_be_visible()
+    address = link.evaluate("link => link.href")
+    assert address == f"{page.url}/{EXPERIMENTS[-1].query}"
+    screen.tab.goto(address)
     screen.wait_until_ready()
     expect(screen.memory_headline).to_contain_text("Mistral-7B-v0.1, 1 request of 32,768 tokens")
     expect(screen.part("#memory-growth")).to_contain_text("Llama-3.1-8B")
