@@ -66,7 +66,10 @@ def opened(chromium: Browser, profiles: dict[str, BrowserContext]) -> Iterator[C
             contexts.append(new_context(options))
             return contexts[-1].new_page()
         known = repr(sorted(options.items()))
-        context = profiles[known] = profiles.get(known) or new_context(options)
+        if known not in profiles:
+            profiles[known] = new_context(options)
+            profiles[known].new_page()  # which stays: a tab without it needs a window, whose own parts cost half a page
+        context = profiles[known]
         context.clear_cookies()
         tab = context.new_page()
         tab.goto(f"{served.url}/robots.txt")  # any address of the page's origin, whose store is emptied
