@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import httpx
@@ -145,11 +146,28 @@ FORM: dict[str, Any] = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(field=st.sampled_from(sorted(FORM)), value=VALUES, form=st.fixed_dictionaries(FORM))
+anything = given(field=st.sampled_from(sorted(FORM)), value=VALUES, form=st.fixed_dictionaries(FORM))
+searched = partial(settings, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@searched(max_examples=10)
+@anything
 def test_the_form_of_the_chat_runs_only_what_it_understands(
     page: Served, field: str, value: Any, form: dict[str, Any]
 ) -> None:
+    answered_or_refused(page, field, value, form)
+
+
+@pytest.mark.slow
+@searched(max_examples=80)
+@anything
+def test_the_form_of_the_chat_runs_only_what_it_understands_searched_longer(
+    page: Served, field: str, value: Any, form: dict[str, Any]
+) -> None:
+    answered_or_refused(page, field, value, form)
+
+
+def answered_or_refused(page: Served, field: str, value: Any, form: dict[str, Any]) -> None:
     """Whatever one field holds, the page comes to rest: answered, or refused with nothing run."""
     with Visitor(page) as visitor:
         visitor.light("take", chat_box="hi")

@@ -93,9 +93,15 @@ def started_by_retry(screen: Screen) -> None:
     screen.action("retry").click()
 
 
+# In make test other tests press Send and an example: both start the run that Enter starts.
 @pytest.mark.parametrize(
     "start",
-    [started_by_enter, pytest.param(started_by_button, marks=pytest.mark.slow), started_by_example, started_by_retry],
+    [
+        started_by_enter,
+        pytest.param(started_by_button, marks=pytest.mark.slow),
+        pytest.param(started_by_example, marks=pytest.mark.slow),
+        started_by_retry,
+    ],
 )
 def test_stop_is_there_and_works_however_the_run_was_started(
     page: Served, screen: Screen, start: Callable[[Screen], None]

@@ -83,6 +83,7 @@ def test_the_slider_moves_the_length(page: Served, memory: Screen) -> None:
     expect(memory.memory_headline).to_contain_text("takes 8 MiB")
 
 
+@pytest.mark.slow  # in make test the budget's test reads both verdicts of a known model, and unit tests the numbers
 def test_a_known_model_and_a_budget_give_a_verdict_in_words(page: Served, memory: Screen) -> None:
     memory.choose("#memory-model", "Llama-3.1-8B")
     fill(memory, "#memory-length", 131072)

@@ -19,9 +19,7 @@ from tests.tiny_backend import tiny_backend
 pytestmark = pytest.mark.browser
 
 TABS = ("Chat", "Compare", "Memory")
-THEMES = ("light", "dark")
 every_tab = pytest.mark.parametrize("tab", TABS)
-every_theme = pytest.mark.parametrize("theme", THEMES)
 PHONE = {"viewport": {"width": 375, "height": 740}, "has_touch": True, "is_mobile": True}
 UNLABELLED = """() => [...document.querySelectorAll(
   "input:not([type=hidden]):not([type=file]), textarea, select, button, [role=tab], [role=slider], [role=listbox]"
@@ -55,16 +53,23 @@ def filled(screen: Screen, tab: str) -> None:
         screen.expect_drawn("#memory-sharing")
 
 
-def test_an_address_opens_its_tab_and_follows_it(page: Served, opened: Callable[..., Screen]) -> None:
+# In make test the other tests open the page without a query, and test_memory.py opens links to Memory.
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        pytest.param((("?tab=compare", "Compare"), ("?tab=<script>", "Chat")), id="one and none"),
+        pytest.param(
+            (("", "Chat"), ("?tab=chat", "Chat"), ("?tab=memory", "Memory"), ("?tab=../../etc/passwd", "Chat")),
+            id="others",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_an_address_opens_its_tab_and_follows_it(
+    page: Served, opened: Callable[..., Screen], addresses: tuple[tuple[str, str], ...]
+) -> None:
     screen = opened(page)
-    for query, tab in (
-        ("", "Chat"),
-        ("?tab=chat", "Chat"),
-        ("?tab=compare", "Compare"),
-        ("?tab=memory", "Memory"),
-        ("?tab=../../etc/passwd", "Chat"),
-        ("?tab=<script>", "Chat"),
-    ):
+    for query, tab in addresses:
         screen.tab.goto(f"{page.url}/{query}")
         shown = screen.part("#kv-tabs").get_by_role("tab", name=tab, exact=True)
         expect(shown).to_have_attribute("aria-selected", "true")
@@ -165,8 +170,18 @@ def test_on_a_phone_one_line_stands_for_the_panel(page: Served, opened: Callable
     expect(line).to_contain_text("KiB")
 
 
-@every_theme
-@every_tab
+# In make test every tab stands in one of the themes, and Compare, whose charts have most colours, in both.
+@pytest.mark.parametrize(
+    ("tab", "theme"),
+    [
+        pytest.param("Chat", "light", marks=pytest.mark.slow),
+        ("Chat", "dark"),
+        ("Compare", "light"),
+        ("Compare", "dark"),
+        ("Memory", "light"),
+        pytest.param("Memory", "dark", marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing_serious_and_the_theme_is_followed(
     page: Served, opened: Callable[..., Screen], tab: str, theme: str
 ) -> None:

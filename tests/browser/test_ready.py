@@ -39,6 +39,7 @@ def test_what_is_said_once_starts_the_forms_and_is_still_there_when_the_page_is_
     expect(compare.part("#memory-length input")).to_have_value("2048")
 
 
+@pytest.mark.slow  # in make test the first test shows that what is typed arrives, test_ui_workload.py what is refused
 def test_a_number_that_is_none_is_told_by_its_name_and_nothing_is_lost(compare: Screen) -> None:
     say(compare, longest_answer_tokens="48")
     expect(compare.part("#compare-faster-new-tokens input")).to_have_value("48")

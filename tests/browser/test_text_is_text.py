@@ -43,6 +43,25 @@ PAYLOADS = {
     "thought": f"<think><img src=x onerror='{MARK}'></think><b>bold</b>",
     "code": f"```html\n<script>{MARK}</script>\n```",
 }
+LONGEST = 250  # characters of an answer: one token each, and the page makes 256 at the most unless it is told to
+
+
+def together() -> tuple[str, ...]:
+    """As many of them in one text as an answer holds, a blank line between them; a thought stands at its beginning."""
+    texts: list[str] = []
+    for payload in PAYLOADS.values():
+        joined = f"{texts[-1]}\n\n{payload}" if texts else payload
+        if texts and len(joined) <= LONGEST and not payload.startswith("<think>"):
+            texts[-1] = joined
+        else:
+            texts.append(payload)
+    return tuple(texts)
+
+
+# In make test several stand in one text; in make test-all each also stands alone.
+together_and_alone = pytest.mark.parametrize(
+    "payloads", [together(), pytest.param(tuple(PAYLOADS.values()), marks=pytest.mark.slow)], ids=["together", "alone"]
+)
 # What could run or load anything, inside of what is shown as text.
 ALIVE = "script, iframe, img, video, audio, form, object, embed, base, meta, link, style, svg[onload]"
 SETTLED = """() => new Promise(done => {
@@ -62,11 +81,12 @@ def nothing_ran(screen: Screen, inside: str, payload: str) -> None:
     assert [link for link in links if not link.startswith(("http://", "https://", "?tab="))] == [], payload
 
 
+@together_and_alone
 def test_questions_system_prompts_and_answers_are_text_while_they_stream_and_when_they_stand(
-    page: Served, screen: Screen
+    page: Served, screen: Screen, payloads: tuple[str, ...]
 ) -> None:
     screen.unfold("#chat-settings")
-    for payload in PAYLOADS.values():
+    for payload in payloads:
         page.puppet.answer = payload.encode()
         screen.part("#chat-system-prompt textarea").fill(payload)
         with page.puppet.held(after=len(page.puppet.answer) - 1):
@@ -93,11 +113,12 @@ def test_html_in_an_answer_is_shown_as_it_was_written(page: Served, screen: Scre
     assert shown.locator(".kv-raw").text_content() == page.puppet.answer.decode()
 
 
-def test_a_pasted_config_is_text(page: Served, screen: Screen) -> None:
+@together_and_alone
+def test_a_pasted_config_is_text(page: Served, screen: Screen, payloads: tuple[str, ...]) -> None:
     screen.open_tab("Memory")
     expect(screen.memory_headline).to_contain_text("cache takes")
     screen.choose("#memory-model", "A config.json")
-    for payload in PAYLOADS.values():
+    for payload in payloads:
         config = {"model_type": payload, "architectures": [payload], "_name_or_path": payload, payload: payload}
         screen.part("#memory-config textarea").fill(json.dumps(config))
         screen.part("#memory-read").click()

@@ -256,7 +256,7 @@ def pressing_ctrl_c_at(phase: str, times: int = 1) -> Callable[[Iterator[Any]], 
 def test_ctrl_c_prints_and_writes_what_was_done(run: Run, tmp_path: Path) -> None:
     follow = pressing_ctrl_c_at("No cache: round 3")
     target = tmp_path / "partial.json"
-    status, out, err = run("--max-new-tokens", "300", "--rounds", "4", "--json", str(target), follow=follow)
+    status, out, err = run("--max-new-tokens", "100", "--rounds", "4", "--json", str(target), follow=follow)
     assert status == 130
     assert "Stopped after 2 of 4 rounds." in out
     assert "Stopping; what was done is kept." in err
